@@ -6,6 +6,7 @@
     │   ├── CorpusError                           a file, line, column or user that cannot be read
     │   ├── ModelError                            a directory that is not a model we can load
     │   └── OutputExists                          the output is there already; nothing was touched
+    ├── TrainingDiverged            exit code 1   a loss or gradient that is not finite; nothing was released
     ├── EnvironmentProblem          exit code 3   the machine lacks something
     │   ├── MissingExtra                          an optional dependency, with its install line
     │   └── DownloadFailed                        the registry or hub did not deliver
@@ -48,6 +49,10 @@ class ModelError(InputError):
 
 class OutputExists(InputError):
     """The output is there already; nothing was written."""
+
+
+class TrainingDiverged(TacitError):
+    """A loss or a gradient is not finite."""
 
 
 class EnvironmentProblem(TacitError):

@@ -1,1 +1,6 @@
-"""."""
+"""How models learn from private text."""
+
+from tacit.training.finetune import finetune
+from tacit.training.plan import TrainingPlan, plan_training
+
+__all__ = ["TrainingPlan", "finetune", "plan_training"]

@@ -1,0 +1,131 @@
+"""How commands talk: tables and progress bars to a person, JSON to a program, one sentence on trouble.
+
+Results go to standard output, everything else to standard error. With ``--json`` standard output is one
+JSON object and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def show(content: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
+    """A result as a two-column table, or as JSON."""
+    if as_json:
+        show_json(content)
+        return
+    table = Table(title=title or None, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in content.items():
+        table.add_row(name.replace("_", " "), plain(value))
+    out.print(table)
+
+
+def show_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, name: str, title: str = "") -> None:
+    """Several results of one kind as a table, or as JSON under ``name``."""
+    if as_json:
+        show_json({name: list(rows)})
+        return
+    table = Table(title=title or None, title_justify="left")
+    for column in rows[0] if rows else ():
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(plain(value) for value in row.values()))
+    out.print(table)
+
+
+def show_json(content: Any) -> None:
+    """One JSON object on standard output."""
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def plain(value: Any) -> str:
+    """A value as a person reads it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def say(message: str) -> None:
+    """A remark to the person at the terminal."""
+    err.print(message, markup=False)
+
+
+class TerminalProgress:
+    """Progress bars on a terminal; on anything else only the remarks."""
+
+    def __init__(self, bars: Progress | None) -> None:
+        self._bars = bars
+        self._task: TaskID | None = None
+
+    def phase(self, name: str, total: int | None) -> None:
+        """Start a new bar; the one before it stays, finished."""
+        if self._bars is not None:
+            self._finish_bar()
+            self._task = self._bars.add_task(name, total=total, note="")
+
+    def advance(self, units: int, note: str = "") -> None:
+        """Move the current bar."""
+        if self._bars is not None and self._task is not None:
+            self._bars.update(self._task, advance=units, note=note)
+
+    def remark(self, message: str) -> None:
+        """Print a line above the bars."""
+        say(message)
+
+    def _finish_bar(self) -> None:
+        if self._bars is not None and self._task is not None and self._bars.tasks[self._task].total is None:
+            done = self._bars.tasks[self._task].completed
+            self._bars.update(self._task, total=done or 1, completed=done or 1)
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[TerminalProgress]:
+    """Progress for a command; warnings are shown as remarks, in one line each."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        if err.is_terminal:
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
+            )
+            with Progress(*columns, console=err) as bars:
+                yield TerminalProgress(bars)
+        else:
+            yield TerminalProgress(None)
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            say(f"warning: {warning.message}")

@@ -1,0 +1,295 @@
+"""`tacit corpus`: whose text is whose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tacit.cli import console
+from tacit.cli.corpus_options import (
+    BlocksOption,
+    ChatOption,
+    DocumentOption,
+    FormatOption,
+    MessagesOption,
+    SkipBadOption,
+    TextOption,
+    UserOption,
+    corpus_section,
+)
+from tacit.errors import InputError
+from tacit.files import new_file, refuse_existing
+from tacit.recipes import DEFAULT_MODEL, CorpusSection
+
+if TYPE_CHECKING:
+    from tacit.corpus import UserCorpus
+    from tacit.models.tokenizer import PublicTokenizer
+
+app = typer.Typer(no_args_is_help=True, help="Whose text is whose: count, simulate, plant, partition.")
+
+CorpusPath = Annotated[str, typer.Argument(metavar="CORPUS", help="File, folder, or datasets id.")]
+ModelOption = Annotated[str, typer.Option(help="Model whose tokenizer counts and cuts.")]
+
+
+@app.command()
+def stats(
+    corpus: CorpusPath,
+    user: UserOption = None,
+    text: TextOption = None,
+    messages: MessagesOption = None,
+    chat: ChatOption = "template",
+    form: FormatOption = "auto",
+    document: DocumentOption = "file",
+    blocks: BlocksOption = None,
+    skip_bad: SkipBadOption = False,
+    model: ModelOption = DEFAULT_MODEL,
+    tokens: Annotated[bool, typer.Option(help="Count tokens with the model's tokenizer.")] = True,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Count users, documents, tokens, the largest user's share and duplicate documents.
+
+    Examples:
+
+        tacit corpus stats dialogues.jsonl --user user --text text
+
+        tacit corpus stats mail.parquet --user sender --text body --no-tokens
+    """
+    from tacit.corpus import summarise
+
+    section = corpus_section(corpus, user, text, messages, chat, form, document, blocks, skip_bad)
+    tokenizer = _tokenizer_if_needed(section, model, wanted=tokens)
+    summary = summarise(_read(section, tokenizer), _token_counter(tokenizer))
+    content = asdict(summary)
+    if not as_json:
+        content["largest_user_share"] = f"{summary.largest_user_share:.2%} of {content.pop('measured_in')}"
+        content["skipped"] = _skipped(summary.skipped)
+    console.show(content, as_json=as_json, title=corpus)
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="JSONL file to write.")],
+    users: Annotated[int, typer.Option(help="Customers.")] = 100,
+    dialogues: Annotated[int, typer.Option(help="Dialogues of each customer.")] = 5,
+    repeat_secrets: Annotated[
+        float, typer.Option(help="Chance that a later dialogue gives a secret again; 0 to 1.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="The same seed writes the same bytes.")] = 0,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Write CustomerSim: simulated customer-service dialogues with every secret's gold span.
+
+    Examples:
+
+        tacit corpus simulate dialogues.jsonl --users 200 --dialogues 5
+
+        tacit corpus simulate repeated.jsonl --repeat-secrets 0.5 --seed 7
+    """
+    from tacit.corpus import SimulationPlan, write_customersim
+
+    plan = SimulationPlan(
+        users=users, dialogues_per_user=dialogues, repeat_secrets=repeat_secrets, seed=seed
+    )
+    with console.progress() as progress:
+        progress.phase("simulating", users * dialogues)
+        write_customersim(plan, out, progress=progress.advance)
+    content = {
+        "written": str(out),
+        "users": users,
+        "dialogues": users * dialogues,
+        "columns": "id, user, text, spans",
+    }
+    console.show(content, as_json=as_json, title="CustomerSim")
+
+
+@app.command()
+def plant(
+    corpus: CorpusPath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="JSONL file to write.")],
+    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="JSON file for the secrets.")],
+    user: UserOption = None,
+    text: TextOption = None,
+    form: FormatOption = "auto",
+    document: DocumentOption = "file",
+    template: Annotated[str, typer.Option(help="Canary text with {secret} and, if wanted, {tag}.")] = (
+        "My ID is: {secret}"
+    ),
+    secret: Annotated[Literal["digits", "words"], typer.Option(help="What the secret is made of.")] = "digits",
+    length: Annotated[int, typer.Option(help="Digits or words in a secret.")] = 6,
+    prefix: Annotated[
+        Literal["distinct", "shared"], typer.Option(help="A prefix for each canary, or one for all.")
+    ] = "distinct",
+    users: Annotated[int, typer.Option(help="How many users carry canaries.")] = 10,
+    owner: Annotated[
+        Literal["existing", "new"], typer.Option(help="Plant with users of the corpus, or add users.")
+    ] = "existing",
+    ladder: Annotated[str, typer.Option(help="Repetitions; each user gets one canary per rung.")] = "1",
+    include: Annotated[float, typer.Option(help="Chance of each canary's coin; 0 to 1.")] = 0.5,
+    seed: Annotated[int | None, typer.Option(help="For experiments; default: fresh entropy.")] = None,
+    model: ModelOption = DEFAULT_MODEL,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Plant canaries: random secrets whose memorisation can be measured later.
+
+    The manifest holds every secret and is written for its owner alone. Its commitment may be published
+    before training: it proves later that the secrets were not chosen afterwards.
+
+    Examples:
+
+        tacit corpus plant dialogues.jsonl planted.jsonl canaries.json --user user --text text
+
+        tacit corpus plant d.jsonl p.jsonl c.json --user user --text text --secret words --length 5 --ladder 1,5,20
+    """
+    from tacit.corpus import CanaryPlan, draw_canaries
+    from tacit.models.tokenizer import load_tokenizer
+    from tacit.models.words import whole_words
+
+    plan = CanaryPlan(
+        template=template,
+        secret=secret,
+        length=length,
+        prefix=prefix,
+        users=users,
+        owner=owner,
+        ladder=_rungs(ladder),
+        include=include,
+        seed=seed,
+    )
+    for path in (out, manifest):
+        refuse_existing(path)
+    section = corpus_section(corpus, user, text, None, "plain", form, document, None, False)
+    tokenizer = load_tokenizer(model)
+    documents = _read(section, tokenizer)
+    drawn = draw_canaries(
+        plan,
+        documents.users,
+        words=whole_words(tokenizer),
+        token_count=lambda text: len(tokenizer.encode([text])[0]),
+    )
+    _write_planted(out, section, documents, drawn)
+    drawn.save(manifest)
+    content = {
+        "written": str(out),
+        "manifest": str(manifest),
+        "canaries": len(drawn.canaries),
+        "inserted": sum(canary.inserted for canary in drawn.canaries),
+        "candidates": str(drawn.candidates),
+        "commitment": drawn.commitment,
+    }
+    console.show(content, as_json=as_json, title="Canaries")
+
+
+@app.command()
+def partition(
+    corpus: CorpusPath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write.")],
+    parts: Annotated[int, typer.Option(help="Number of parts; each has two halves.")] = 8,
+    assign: Annotated[
+        Literal["hash", "balanced"], typer.Option(help="Keyed hash of the user id, or equal random parts.")
+    ] = "hash",
+    key: Annotated[
+        Path | None, typer.Option(help="partition.key of an earlier partition: nobody moves.")
+    ] = None,
+    user: UserOption = None,
+    text: TextOption = None,
+    messages: MessagesOption = None,
+    chat: ChatOption = "template",
+    form: FormatOption = "auto",
+    document: DocumentOption = "file",
+    blocks: BlocksOption = None,
+    skip_bad: SkipBadOption = False,
+    model: ModelOption = DEFAULT_MODEL,
+    tokens: Annotated[bool, typer.Option(help="Count tokens with the model's tokenizer.")] = True,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Put every user into one part and one half of it, and freeze that.
+
+    OUT/partition.json may be published; OUT/private holds the key and who is where.
+
+    Examples:
+
+        tacit corpus partition dialogues.jsonl parts --parts 8 --user user --text text
+
+        tacit corpus partition more.jsonl parts2 --key parts/private/partition.key --user user --text text
+    """
+    from tacit.corpus import Partition
+
+    refuse_existing(out)
+    section = corpus_section(corpus, user, text, messages, chat, form, document, blocks, skip_bad)
+    tokenizer = _tokenizer_if_needed(section, model, wanted=tokens)
+    documents = _read(section, tokenizer)
+    with console.progress():
+        made = Partition.create(documents, parts=parts, assign=assign, key=_key(key))
+    made.save(out)
+    rows = [asdict(row) for row in made.summary(documents, _token_counter(tokenizer))]
+    console.show_rows(rows, as_json=as_json, name="halves", title=f"{out}: {parts} parts, {assign}")
+
+
+def _key(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise InputError(
+            f"{path}: cannot be read ({problem.strerror}); give the partition.key of an earlier partition."
+        ) from None
+
+
+def _read(section: CorpusSection, tokenizer: PublicTokenizer | None) -> UserCorpus:
+    from tacit.training.preparation import read_corpus
+
+    with console.progress() as progress:
+        progress.phase("reading the corpus", None)
+        return read_corpus(section, tokenizer, progress)
+
+
+def _tokenizer_if_needed(section: CorpusSection, model: str, *, wanted: bool) -> PublicTokenizer | None:
+    rendered = section.messages is not None and section.chat == "template"
+    if not (wanted or rendered or section.blocks is not None):
+        return None
+    from tacit.models.tokenizer import load_tokenizer
+
+    return load_tokenizer(model)
+
+
+def _token_counter(tokenizer: PublicTokenizer | None) -> Callable[[Sequence[str]], list[int]] | None:
+    if tokenizer is None:
+        return None
+    return lambda texts: [len(ids) for ids in tokenizer.encode(texts)]
+
+
+def _skipped(skipped: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "none"
+
+
+def _rungs(ladder: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(rung) for rung in ladder.split(","))
+    except ValueError:
+        raise InputError(f"--ladder '{ladder}': expected whole numbers such as 1,2,5,20.") from None
+
+
+def _write_planted(out: Path, section: CorpusSection, documents: UserCorpus, drawn: Any) -> None:
+    from tacit.corpus import plant as planted
+
+    user, text = section.user or "user", section.text or "text"
+    with new_file(out) as handle:
+        for row in planted(_rows(section, documents), drawn, user_column=user, text_column=text):
+            handle.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
+def _rows(section: CorpusSection, documents: UserCorpus) -> Iterator[dict[str, Any]]:
+    """Whole rows of a JSONL file, with whatever columns they have; of other formats user and text."""
+    path = Path(section.path)
+    if section.format == "jsonl" or (section.format == "auto" and path.suffix == ".jsonl"):
+        with path.open("rb") as lines:
+            yield from (json.loads(line) for line in lines if line.strip())
+        return
+    user, text = section.user or "user", section.text or "text"
+    yield from ({user: document.user, text: document.text} for document in documents.documents())

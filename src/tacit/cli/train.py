@@ -1,0 +1,72 @@
+"""`tacit train`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.cli import console
+from tacit.recipes import Recipe, load_recipe
+
+
+def train(
+    recipe_path: Annotated[Path, typer.Argument(metavar="RECIPE", help="YAML recipe.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, e.g. training.epochs=2."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was killed.")] = False,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Train a Run from a recipe.
+
+    Examples:
+
+        tacit train recipe.yaml --dry-run
+
+        tacit train recipe.yaml output=runs/longer training.epochs=5
+
+        tacit train recipe.yaml --resume
+    """
+    recipe = load_recipe(recipe_path, overrides or ())
+    if dry_run:
+        _show_plan(recipe, as_json=as_json)
+        return
+    from tacit.training import finetune
+
+    with console.progress() as progress:
+        try:
+            run = finetune(recipe, resume=resume, progress=progress)
+        except KeyboardInterrupt:
+            progress.remark("stopped; continue with: tacit train RECIPE --resume")
+            raise
+    content = {
+        "run": str(run.folder),
+        "weights": str(run.weights),
+        "guarantee": run.manifest.guarantee["statement"],
+    }
+    console.show(content, as_json=as_json, title="Run")
+
+
+def _show_plan(recipe: Recipe, *, as_json: bool) -> None:
+    from tacit.training import plan_training
+
+    with console.progress() as progress:
+        plan = asdict(plan_training(recipe, progress))
+    if not as_json:
+        plan["filled_share"] = f"{plan['filled_share']:.0%}"
+        plan["memory"] = f"about {plan.pop('memory_bytes') / 2**30:.1f} GiB"
+        plan["time"] = f"about {_duration(plan.pop('seconds'))} on this machine"
+    console.show(plan, as_json=as_json, title="Plan (nothing was trained or written)")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

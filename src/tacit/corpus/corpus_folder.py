@@ -1,0 +1,155 @@
+"""The folder of a corpus: written whole, entered by its owner only, and removed when it was temporary.
+
+documents.arrow   user code and text (and token ids) of every document, in order
+users.arrow       the users, whose positions are the codes
+corpus.json       what is true of all of them: the unit, the counts, the fingerprint
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Literal, get_args
+
+from tacit.corpus.documents_file import DOCUMENTS, USERS, DocumentsWriter, write_users
+from tacit.errors import CorpusError, Tampered
+from tacit.files import PRIVATE_FILE_MODE, new_file, new_folder, write_json
+
+Unit = Literal["user", "block", "undivided"]
+
+_FACTS = "corpus.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class CorpusFacts:
+    """What is true of a corpus as a whole."""
+
+    version: int
+    unit: Unit
+    documents: int
+    users: int
+    skipped: Mapping[str, int]
+    fingerprint: str
+    tokenizer_fingerprint: str | None
+
+
+@dataclass(frozen=True)
+class NewCorpus:
+    """Documents on their way into a folder, and what they say of themselves.
+
+    ``documents`` gives (user, text, token ids or None) once; ``skipped`` is read when it has been exhausted.
+    """
+
+    place: str
+    documents: Iterable[tuple[str, str, Sequence[int] | None]]
+    unit: Unit
+    skipped: Mapping[str, int]
+    tokenizer_fingerprint: str | None = None
+
+
+class CorpusFolder:
+    """A corpus' folder; a temporary one goes with the last object that refers to it."""
+
+    def __init__(self, path: Path, *, temporary: bool) -> None:
+        self.path = path
+        self.remove: Callable[[], object] = (
+            weakref.finalize(self, _remove_folder, path, os.getpid()) if temporary else _keep_folder
+        )
+
+
+def temporary_folder(corpus: NewCorpus) -> CorpusFolder:
+    """Write a corpus to a temporary folder; nothing is left behind when that fails."""
+    folder = CorpusFolder(Path(tempfile.mkdtemp(prefix="tacit-corpus-")), temporary=True)
+    try:
+        _write(folder.path, corpus, _passing_file)
+    except BaseException:
+        folder.remove()
+        raise
+    return folder
+
+
+def lasting_folder(path: Path, corpus: NewCorpus) -> CorpusFolder:
+    """Write a corpus to a new folder that stays."""
+    with new_folder(path, private=True) as unfinished:
+        _write(unfinished, corpus, _durable_file)
+    return CorpusFolder(path, temporary=False)
+
+
+def read_facts(folder: Path) -> CorpusFacts:
+    """Read what was recorded of the corpus as a whole."""
+    path = folder / _FACTS
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise CorpusError(
+            f"{folder} is not a saved corpus ({_FACTS}: {problem.strerror}); give its folder."
+        ) from None
+    except ValueError:
+        raise Tampered(f"{path} is not JSON; make the corpus again.") from None
+    if not isinstance(content, dict) or content.get("version") != _VERSION:
+        raise CorpusError(
+            f"{path} is not of version {_VERSION}; make the corpus again with this version of tacit."
+        )
+    try:
+        facts = CorpusFacts(**content)
+    except TypeError:
+        raise Tampered(f"{path} lacks a field or has one too many; make the corpus again.") from None
+    if facts.unit not in get_args(Unit):
+        raise Tampered(f"{path} names an unknown unit; make the corpus again.")
+    return facts
+
+
+def _write(folder: Path, corpus: NewCorpus, opened: _Opener) -> None:
+    with opened(folder / DOCUMENTS) as handle:
+        writer = DocumentsWriter(handle, with_tokens=corpus.unit == "block")
+        for user, text, tokens in corpus.documents:
+            writer.append(user, text, tokens)
+        writer.close()
+    if not writer.users:
+        skipped = sum(corpus.skipped.values())
+        because = f" ({skipped} bad rows were skipped)" if skipped else ""
+        raise CorpusError(f"{corpus.place} has no documents{because}; a corpus needs at least one.")
+    with opened(folder / USERS) as handle:
+        write_users(handle, writer.users)
+    facts = CorpusFacts(
+        version=_VERSION,
+        unit=corpus.unit,
+        documents=len(writer.codes),
+        users=len(writer.users),
+        skipped=dict(sorted(corpus.skipped.items())),
+        fingerprint=writer.fingerprint.hexdigest(),
+        tokenizer_fingerprint=corpus.tokenizer_fingerprint,
+    )
+    write_json(folder / _FACTS, asdict(facts), private=True)
+
+
+_Opener = Callable[[Path], contextlib.AbstractContextManager[IO[bytes]]]
+
+
+def _durable_file(path: Path) -> contextlib.AbstractContextManager[IO[bytes]]:
+    return new_file(path, private=True)
+
+
+@contextlib.contextmanager
+def _passing_file(path: Path) -> Iterator[IO[bytes]]:
+    # Not synced: it need not survive a crash, and syncing a gigabyte takes as long as reading it.
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE), "wb") as handle:
+        yield handle
+
+
+def _remove_folder(path: Path, owner: int) -> None:
+    # A forked worker inherits the object; its end must not take the folder from the process that made it.
+    if os.getpid() == owner:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _keep_folder() -> None:
+    """A saved corpus stays."""

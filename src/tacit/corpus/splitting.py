@@ -1,0 +1,88 @@
+"""Setting text aside for evaluation, so that whether a text is set aside depends on its user alone.
+
+Both ways of splitting look at a hash of the user's own id, keyed by the seed. Holding out an exact share of
+the users would need a ranking of them all, and then one person's presence would decide whether another
+person's text is trained on, which no accounting of privacy loss allows for.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.corpus.user_corpus import UserCorpus
+from tacit.errors import CorpusError, RecipeError
+
+_HASH_BITS = 64
+
+
+@dataclass(frozen=True)
+class HeldOutSplit:
+    """The two sides of a split; together they are the corpus, and they share no document."""
+
+    train: UserCorpus
+    held_out: UserCorpus
+
+
+def split_held_out(
+    corpus: UserCorpus, share: float = 0.2, by: Literal["user", "within"] = "user", *, seed: int
+) -> HeldOutSplit:
+    """Hold out about ``share`` of the users, or (``within``) of each user's documents.
+
+    By user, a user is held out if their hash falls below the share, so that adding a user moves nobody; the
+    share holds in expectation. Within users, each user's documents are ranked by hash and
+    ``round(share * n)`` of them held out, at least one and at most n - 1; a user with one document stays in
+    training.
+    """
+    if not 0 < share < 1:
+        raise RecipeError(f"Expected share={share} between 0 and 1, both excluded, e.g. 0.2.")
+    if by not in ("user", "within"):
+        raise RecipeError(f"Expected by='{by}' to be 'user' or 'within'.")
+    if corpus.unit == "undivided":
+        raise CorpusError("The corpus was read without users; cut it in blocks before splitting it.")
+    key = f"tacit held-out split, seed {seed}".encode()
+    held_out = (
+        _users_held_out(corpus, share, key) if by == "user" else _documents_held_out(corpus, share, key)
+    )
+    split = HeldOutSplit(corpus.select(~held_out), corpus.select(held_out))
+    if not len(split.train) or not len(split.held_out):
+        side = "training" if not len(split.train) else "evaluation"
+        remedy = (
+            "change the share or the seed"
+            if by == "user"
+            else "users need two documents each, or split by user"
+        )
+        raise CorpusError(f"The split of {len(corpus.users)} users leaves nothing for {side}; {remedy}.")
+    return split
+
+
+def _users_held_out(corpus: UserCorpus, share: float, key: bytes) -> npt.NDArray[np.bool_]:
+    threshold = int(share * 2**_HASH_BITS)
+    chosen = (_hash(key, user.encode()) < threshold for user in corpus.users)
+    return np.fromiter(chosen, np.bool_, len(corpus.users))[corpus.user_codes()]
+
+
+def _documents_held_out(corpus: UserCorpus, share: float, key: bytes) -> npt.NDArray[np.bool_]:
+    held_out = np.zeros(len(corpus), np.bool_)
+    of_user = np.split(
+        np.argsort(corpus.user_codes(), kind="stable"), np.cumsum(corpus.document_counts())[:-1]
+    )
+    for user, documents in zip(corpus.users, of_user, strict=True):
+        count = len(documents)
+        if count < 2:
+            continue
+        # The ordinal comes first and has a fixed width, so that no two pairs give the same bytes.
+        name = user.encode()
+        ranks = np.argsort(
+            [_hash(key, ordinal.to_bytes(8) + name) for ordinal in range(count)], kind="stable"
+        )
+        held_out[documents[ranks[: min(max(round(share * count), 1), count - 1)]]] = True
+    return held_out
+
+
+def _hash(key: bytes, content: bytes) -> int:
+    return int.from_bytes(hmac.digest(key, content, "sha256")[: _HASH_BITS // 8])

@@ -1,0 +1,151 @@
+"""Perplexity of a model on held-out text, with intervals over users.
+
+``perplexity`` is the mean over held-out blocks of exp(mean negative log-likelihood of the block), as in
+the SubMix paper: every token of a block is predicted from the start token and the block's earlier
+tokens. ``user_perplexity`` is the mean over users of exp(mean negative log-likelihood of all of a user's
+tokens): each person counts once. ``bits_per_byte`` does not depend on the tokenizer.
+
+The numbers are functions of private text. They are for the operator; no guarantee covers them.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tacit.corpus import UserCorpus
+from tacit.models.likelihood import NextTokenLoss
+from tacit.models.loading import PublicModel
+from tacit.progress import Progress, Silent
+from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
+from tacit.training.encoding import EncodedCorpus, encode, lay_out
+from tacit.training.next_token import batch_arguments, logits_of
+
+OUTSIDE = "Measured on private text: for the operator, outside any guarantee."
+_POSITIONS_AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Negative log-likelihoods of one model on one corpus, summed as far as the statistics need."""
+
+    users: tuple[str, ...]
+    block_perplexity_sums: FloatArray  # [users] sum over the user's blocks of exp(mean loss)
+    blocks: FloatArray  # [users]
+    nats: FloatArray  # [users] total loss
+    tokens: FloatArray  # [users]
+    text_bytes: FloatArray  # [users]
+    block_size: int
+
+    def perplexity(self) -> Estimate:
+        """Mean over blocks of the block's perplexity."""
+        return _ratio(self.block_perplexity_sums, self.blocks)
+
+    def user_perplexity(self) -> Estimate:
+        """Mean over users of the user's perplexity."""
+        return _ratio(self.perplexity_by_user(), np.ones(len(self.users)))
+
+    def bits_per_byte(self) -> Estimate:
+        """Bits that the model needs for a byte of text."""
+        return _ratio(self.nats / math.log(2), self.text_bytes)
+
+    def perplexity_by_user(self) -> FloatArray:
+        """exp(mean loss) over all tokens of each user."""
+        return np.exp(self.nats / self.tokens)
+
+    def to_json(self) -> dict[str, Any]:
+        """Summary without anything about single users."""
+        return {
+            "perplexity": self.perplexity().to_json(),
+            "user_perplexity": self.user_perplexity().to_json(),
+            "bits_per_byte": self.bits_per_byte().to_json(),
+            "users": len(self.users),
+            "blocks": int(self.blocks.sum()),
+            "tokens": int(self.tokens.sum()),
+            "block_size": self.block_size,
+        }
+
+
+def perplexity_difference(one: Losses, other: Losses) -> Estimate:
+    """perplexity(one) - perplexity(other) on the same blocks; users are resampled for both together."""
+    if one.users != other.users or not np.array_equal(one.blocks, other.blocks):
+        raise ValueError("The two models were not measured on the same blocks.")
+    return _ratio(one.block_perplexity_sums - other.block_perplexity_sums, one.blocks)
+
+
+def _ratio(numerator: FloatArray, denominator: FloatArray) -> Estimate:
+    return bootstrap_over_users(np.stack([numerator, denominator], axis=1), lambda t: t[..., 0] / t[..., 1])
+
+
+def measure_losses(
+    public: PublicModel,
+    corpus: UserCorpus,
+    *,
+    block_size: int = 512,
+    model: nn.Module | None = None,
+    progress: Progress | None = None,
+) -> Losses:
+    """Teacher-forced losses of a model on every token of a corpus.
+
+    Args:
+        public: the public model: tokenizer, start token, and the model itself where ``model`` is None.
+        corpus: held-out text.
+        block_size: tokens in a block; shortened to the model's context.
+        model: a fine-tuned model built on ``public.model``, e.g. with an adapter.
+        progress: told of every block.
+    """
+    progress = progress or Silent()
+    block_size = min(block_size, public.context_length)
+    with tempfile.TemporaryDirectory() as folder:
+        encoded = encode(
+            corpus,
+            public.tokenizer,
+            block_size=block_size,
+            storage=Path(folder) / "tokens.int32",
+            progress=progress,
+        )
+        nats = _nats_by_piece(public, model or public.model, encoded, block_size, progress)
+    count = len(encoded.users)
+    block_perplexity = np.exp(nats / encoded.lengths)
+
+    def by_user(values: FloatArray) -> FloatArray:
+        return np.bincount(encoded.piece_user, weights=values, minlength=count).astype(np.float64)
+
+    return Losses(
+        users=tuple(encoded.users),
+        block_perplexity_sums=by_user(block_perplexity),
+        blocks=by_user(np.ones(len(nats))),
+        nats=by_user(nats),
+        tokens=by_user(encoded.lengths.astype(np.float64)),
+        text_bytes=encoded.user_bytes.astype(np.float64),
+        block_size=block_size,
+    )
+
+
+@torch.no_grad()
+def _nats_by_piece(
+    public: PublicModel, model: nn.Module, encoded: EncodedCorpus, block_size: int, progress: Progress
+) -> FloatArray:
+    losses = NextTokenLoss(public.model)
+    rows = lay_out(encoded, block_size=block_size, packing=public.family == "transformer")
+    arguments = batch_arguments(public)
+    nats = np.zeros(len(encoded), dtype=np.float64)
+    order = np.argsort(rows.lengths, kind="stable")
+    size = max(1, _POSITIONS_AT_ONCE // block_size)
+    model.eval()
+    progress.phase("measuring perplexity", len(rows))
+    for begin in range(0, len(order), size):
+        batch = rows.batch(order[begin : begin + size], **arguments)
+        per_token = losses.per_token(partial(logits_of, model, batch), batch.labels)
+        real = batch.pieces >= 0
+        np.add.at(nats, batch.pieces[real].numpy(), per_token[real].double().cpu().numpy())
+        progress.advance(len(batch.rows))
+    return nats

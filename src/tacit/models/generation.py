@@ -1,0 +1,69 @@
+"""Plain sampling from a model, transformer or LSTM, one token at a time with its cached state.
+
+For looking at what a model has learned. Nothing here is private: what it prints may be training text.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tacit.errors import InputError
+from tacit.models.loading import context_length
+from tacit.models.tokenizer import PublicTokenizer
+
+
+@torch.inference_mode()
+def generate(
+    model: PreTrainedModel,
+    tokenizer: PublicTokenizer,
+    prompt: str,
+    *,
+    max_new_tokens: int = 64,
+    temperature: float = 1.0,
+    generator: torch.Generator | None = None,
+    stop_at_eos: bool = True,
+) -> str:
+    """Continue ``prompt``; temperature 0 is greedy, and without a generator the seed is the system's."""
+    if not temperature >= 0:
+        raise InputError(f"Expected temperature >= 0, not {temperature}; 0 takes the likeliest token.")
+    ids = [tokenizer.start_token, *tokenizer.encode([prompt])[0]]
+    room = context_length(model) - len(ids)
+    if room < 0:
+        raise InputError(
+            f"The prompt has {len(ids)} tokens, more than the model's {context_length(model)}; shorten it."
+        )
+    if generator is None:
+        generator = torch.Generator().manual_seed(secrets.randbits(63))
+    stop = tokenizer.stop_tokens if stop_at_eos else frozenset()
+    was_training = model.training
+    model.eval()
+    written: list[int] = []
+    past: Any = None
+    reading = ids
+    try:
+        while len(written) < min(max_new_tokens, room):
+            output = model(
+                input_ids=torch.tensor([reading], device=model.device), past_key_values=past, use_cache=True
+            )
+            past = output.past_key_values
+            token = _choose(output.logits[0, -1], temperature, generator)
+            if token in stop:
+                break
+            written.append(token)
+            reading = [token]
+    finally:
+        model.train(was_training)
+    return tokenizer.decode(written)
+
+
+def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> int:
+    if temperature == 0:
+        return int(logits.argmax())
+    # On the CPU and in float64, so that a generator gives the same text on every device.
+    scaled = logits.detach().cpu().double() / temperature
+    return int(torch.multinomial(scaled.softmax(dim=-1), 1, generator=generator))

@@ -1,0 +1,144 @@
+"""What may be opened: safetensors, GGUF and JSON; never pickles, remote code or archives that escape.
+
+Formal promise: no function of `tacit.models` unpickles anything, executes a file that came with a model
+(unless the caller said ``trust_remote_code=True``), or writes outside the folder it was given.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from tacit.errors import ModelError, UnsafeFile
+
+PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
+SINGLE_WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+_GGUF_MAGIC = b"GGUF"
+_FILES_THAT_NAME_CODE = ("config.json", "tokenizer_config.json", "processor_config.json")
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """A JSON object that came with a model; anything else is refused with the file's name."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{path} is missing; give a folder written by save_pretrained.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise ModelError(f"{path} is not valid JSON; fetch the model again.") from None
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} must hold a JSON object; fetch the model again.")
+    return content
+
+
+def refuse_remote_code(folder: Path) -> None:
+    """Refuse a model whose files ask for their own Python code to be run."""
+    for name in _FILES_THAT_NAME_CODE:
+        path = folder / name
+        if path.is_file() and "auto_map" in read_json_object(path):
+            raise UnsafeFile(
+                f"{path} asks to run code that comes with the model (auto_map); "
+                "set trust_remote_code to true only if you have read that code."
+            )
+
+
+def refuse_unsafe_weights(folder: Path) -> None:
+    """Refuse a folder whose weights exist only as pickles; beside safetensors, pickles are never opened."""
+    if (folder / SINGLE_WEIGHTS).is_file() or (folder / WEIGHTS_INDEX).is_file():
+        return
+    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED)
+    if pickled:
+        raise UnsafeFile(
+            f"{folder / pickled[0]} is a pickle, which runs code when it is opened; convert it on a machine "
+            "you can afford to lose: load it there with transformers and call save_pretrained, which writes "
+            "safetensors."
+        )
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that make up the model in ``folder``: one file, or the shards of its index."""
+    refuse_unsafe_weights(folder)
+    if (folder / SINGLE_WEIGHTS).is_file():
+        return [folder / SINGLE_WEIGHTS]
+    index = folder / WEIGHTS_INDEX
+    if not index.is_file():
+        raise ModelError(
+            f"{folder} has no {SINGLE_WEIGHTS}; give a folder written by save_pretrained, or a .gguf file."
+        )
+    shards = read_json_object(index).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise ModelError(f"{index} names no weight files; fetch the model again.")
+    return [_shard(folder, name) for name in sorted({str(name) for name in shards.values()})]
+
+
+def _shard(folder: Path, name: str) -> Path:
+    if PurePosixPath(name).name != name or not name.endswith(".safetensors"):
+        raise UnsafeFile(f"{folder / WEIGHTS_INDEX} names a weight file outside its folder; do not use it.")
+    path = folder / name
+    if not path.is_file():
+        raise ModelError(f"{path} is missing although {WEIGHTS_INDEX} names it; fetch the model again.")
+    return path
+
+
+def check_gguf(path: Path) -> None:
+    """Refuse a file that is not GGUF before any parser sees it."""
+    with path.open("rb") as handle:
+        if handle.read(len(_GGUF_MAGIC)) != _GGUF_MAGIC:
+            raise ModelError(f"{path} is not a GGUF file (its first bytes are not 'GGUF'); fetch it again.")
+
+
+def safe_extract(archive: Path, members: Sequence[str], destination: Path) -> list[Path]:
+    """Unpack the named members of a zip or tar file below ``destination``, as plain files only."""
+    for member in members:
+        _refuse_escape(archive, member)
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as opened:
+            return [_write(_open_in_zip(archive, opened, name), destination / name) for name in members]
+    if tarfile.is_tarfile(archive):
+        with tarfile.open(archive) as opened_tar:
+            return [_write(_open_in_tar(archive, opened_tar, name), destination / name) for name in members]
+    raise ModelError(f"{archive} is neither a zip nor a tar file; fetch it again.")
+
+
+def _refuse_escape(archive: Path, member: str) -> None:
+    parts = PurePosixPath(member).parts
+    # A drive letter or a backslash leaves the folder on Windows.
+    if not parts or member.startswith("/") or ".." in parts or "\\" in member or ":" in member:
+        raise UnsafeFile(f"{archive} has a member that would be written outside its folder; do not use it.")
+
+
+def _open_in_zip(archive: Path, opened: zipfile.ZipFile, name: str) -> IO[bytes]:
+    try:
+        entry = opened.getinfo(name)
+    except KeyError:
+        raise ModelError(f"{archive} does not contain {name}; fetch it again.") from None
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if entry.is_dir() or kind not in (0, stat.S_IFREG):
+        raise UnsafeFile(f"{archive}: {name} is not a plain file; do not use it.")
+    return opened.open(entry)
+
+
+def _open_in_tar(archive: Path, opened: tarfile.TarFile, name: str) -> IO[bytes]:
+    try:
+        entry = opened.getmember(name)
+    except KeyError:
+        raise ModelError(f"{archive} does not contain {name}; fetch it again.") from None
+    # extractfile would follow a link to another member; only what is itself a file is taken.
+    content = opened.extractfile(entry) if entry.isreg() else None
+    if content is None:
+        raise UnsafeFile(f"{archive}: {name} is not a plain file; do not use it.")
+    return content
+
+
+def _write(content: IO[bytes], path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Exclusive creation: a member never overwrites a file nor follows a link that is there already.
+    with content, path.open("xb") as handle:
+        shutil.copyfileobj(content, handle)
+    return path

@@ -1,0 +1,139 @@
+"""Measured numbers and how sure they are.
+
+Every number that tacit shows is an :class:`Estimate`: the value, the interval, the confidence and the
+method that made the interval. Two methods serve the whole project:
+
+- :func:`clopper_pearson` for shares (hits of trials): exact, so its coverage is at least the stated one.
+- :func:`bootstrap_over_users` for anything that is a function of sums over users (perplexity, bits per
+  byte, gaps between models). Users are resampled, not tokens or documents: the texts of one person
+  resemble each other, and an interval that treats them as independent is too narrow. Its coverage is
+  approximate; with few users it falls short (about 0.90 for a nominal 0.95 at 20 users).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from tacit.errors import InputError
+
+FloatArray = npt.NDArray[np.float64]
+Side = Literal["two-sided", "lower", "upper"]
+
+_RESAMPLE_CELLS = 4_000_000  # cells of one block of resampling counts: bounds memory at 32 MB
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured value with its interval; ``low`` or ``high`` is infinite where nothing is claimed."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    method: str
+
+    def __post_init__(self) -> None:
+        """Refuse an interval that does not hold its own value: it would be shown as evidence."""
+        if math.isnan(self.value) or not self.low <= self.value <= self.high:
+            raise ValueError(f"Expected low <= value <= high; got {self.low}, {self.value}, {self.high}.")
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"Expected 0 < confidence={self.confidence} < 1.")
+
+    def __str__(self) -> str:
+        """Print as ``12.3 [11.8, 12.9]``."""
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form; an infinite bound is null, because JSON has no infinity."""
+        fields = asdict(self)
+        for bound in ("low", "high"):
+            if math.isinf(fields[bound]):
+                fields[bound] = None
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Estimate:
+        """Inverse of :meth:`to_json`."""
+        low = -math.inf if fields["low"] is None else fields["low"]
+        high = math.inf if fields["high"] is None else fields["high"]
+        return cls(fields["value"], low, high, fields["confidence"], fields["method"])
+
+
+def _require_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise InputError(f"Expected 0 < confidence={confidence} < 1, e.g. 0.95.")
+
+
+def clopper_pearson(
+    hits: int, trials: int, *, confidence: float = 0.95, side: Side = "two-sided"
+) -> Estimate:
+    """Exact interval for a share.
+
+    The chance that the interval misses the true share is at most ``1 - confidence``, whatever the share
+    and the number of trials. ``side="upper"`` gives ``[0, high]`` with all of the error on one side (and
+    ``"lower"`` gives ``[low, 1]``): the form to quote for a miss rate.
+
+    Edge cases: 0 hits give ``low = 0``; all hits give ``high = 1``; no trials give ``[0, 1]`` around 0.5.
+    """
+    _require_confidence(confidence)
+    if trials < 0 or not 0 <= hits <= trials:
+        raise InputError(f"Expected 0 <= hits={hits} <= trials={trials}.")
+    error = 1 - confidence
+    tail = error / 2 if side == "two-sided" else error
+    low, high = 0.0, 1.0
+    if side != "upper" and hits > 0:
+        low = float(stats.beta.ppf(tail, hits, trials - hits + 1))
+    if side != "lower" and hits < trials:
+        high = float(stats.beta.ppf(1 - tail, hits + 1, trials - hits))
+    value = hits / trials if trials else 0.5
+    return Estimate(value, low, high, confidence, f"Clopper-Pearson, {side}, n={trials}")
+
+
+def bootstrap_over_users(
+    sums: npt.ArrayLike,
+    statistic: Callable[[FloatArray], npt.ArrayLike],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Estimate:
+    """Percentile bootstrap of a function of sums over users.
+
+    Args:
+        sums: ``[users, m]``; row u holds what user u contributes to each of m totals.
+        statistic: maps totals ``[..., m]`` to values ``[...]``, e.g. ``lambda t: t[..., 0] / t[..., 1]``.
+        confidence: nominal coverage of the interval.
+        resamples: how many times the users are drawn anew.
+        seed: of the resampling; the same seed gives the same interval.
+
+    A resample in which the statistic is undefined (all users with a denominator missed) is left out. With
+    one user nothing can be said about other users: the interval is infinite on both sides.
+    """
+    _require_confidence(confidence)
+    totals = np.asarray(sums, dtype=np.float64)
+    if totals.ndim != 2 or len(totals) == 0 or not np.isfinite(totals).all():
+        raise InputError("Expected finite sums of shape [users, m] with at least one user.")
+    users = len(totals)
+    value = float(np.asarray(statistic(totals.sum(axis=0))))
+    method = f"bootstrap over {users} users, {resamples} resamples"
+    if users == 1:
+        return Estimate(value, -math.inf, math.inf, confidence, "one user: no interval")
+    generator = np.random.default_rng(seed)
+    rows = max(1, min(resamples, _RESAMPLE_CELLS // users))
+    parts = []
+    for start in range(0, resamples, rows):
+        counts = generator.multinomial(users, np.full(users, 1 / users), size=min(rows, resamples - start))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            parts.append(np.asarray(statistic(counts.astype(np.float64) @ totals), dtype=np.float64))
+    draws = np.concatenate(parts)
+    draws = draws[np.isfinite(draws)]
+    low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
+    # The percentile interval of a skewed statistic can miss the estimate itself; it must not be shown so.
+    return Estimate(value, min(float(low), value), max(float(high), value), confidence, method)

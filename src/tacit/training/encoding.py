@@ -1,0 +1,227 @@
+"""From documents to rows of token ids.
+
+A *piece* is a run of at most ``block_size`` tokens of one document. Its model input is the start token
+followed by all of its tokens but the last, and its labels are its tokens: every token is predicted once,
+from the tokens before it in the same piece.
+
+A *row* is what the model sees as one sequence. Packed rows hold several pieces, laid out so that a
+position attends to earlier positions of its own piece only; unpacked rows hold one piece each.
+
+Token ids live in one flat file, memory-mapped: a corpus larger than memory streams.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tacit.corpus import Document, UserCorpus
+from tacit.errors import CorpusError
+from tacit.files import PRIVATE_FILE_MODE
+from tacit.models.likelihood import NO_LABEL
+from tacit.models.tokenizer import PublicTokenizer
+from tacit.progress import Progress, Silent
+
+IntArray = npt.NDArray[np.int64]
+_DOCUMENTS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """Pieces of a corpus as token ids, with whose they are."""
+
+    tokens: npt.NDArray[np.int32]
+    starts: IntArray  # piece p holds tokens[starts[p] : starts[p + 1]]
+    piece_user: IntArray  # index into `users`
+    users: Sequence[str]
+    user_bytes: IntArray  # UTF-8 bytes of each user's text
+    start_token: int
+
+    def __len__(self) -> int:
+        """Number of pieces."""
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> IntArray:
+        """Tokens in each piece."""
+        return np.diff(self.starts)
+
+    def piece(self, index: int) -> npt.NDArray[np.int32]:
+        """The tokens of one piece."""
+        return self.tokens[self.starts[index] : self.starts[index + 1]]
+
+
+def encode(
+    corpus: UserCorpus,
+    tokenizer: PublicTokenizer,
+    *,
+    block_size: int,
+    storage: Path,
+    end_token: int | None = None,
+    progress: Progress | None = None,
+) -> EncodedCorpus:
+    """Tokenise a corpus into pieces of at most ``block_size`` tokens.
+
+    Args:
+        corpus: documents; a corpus in blocks brings its own token ids and must have been cut with the
+            same tokenizer.
+        tokenizer: the public tokenizer.
+        block_size: most tokens in a piece; a longer document becomes several pieces, each of which
+            starts afresh from the start token.
+        storage: file for the flat token ids, readable by its owner only.
+        end_token: appended to every document where given, so that a model learns to stop.
+        progress: told of every document.
+    """
+    if corpus.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
+        raise CorpusError(
+            "The corpus was cut in blocks with another tokenizer; cut it again with this model's."
+        )
+    progress = progress or Silent()
+    progress.phase("tokenising", len(corpus))
+    codes = {user: code for code, user in enumerate(corpus.users)}
+    user_bytes = np.zeros(len(codes), dtype=np.int64)
+    starts, piece_user = [0], []
+    descriptor = os.open(storage, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
+    with os.fdopen(descriptor, "wb") as handle:
+        for batch in _batches(corpus):
+            for document, ids in zip(batch, _token_ids(batch, tokenizer), strict=True):
+                code = codes[document.user]
+                user_bytes[code] += len(document.text.encode())
+                # A block was cut out of running text: its last token ends nothing.
+                whole = [*ids, end_token] if end_token is not None and document.tokens is None else ids
+                handle.write(np.asarray(whole, dtype=np.int32).tobytes())
+                for begin in range(0, len(whole), block_size):
+                    starts.append(starts[-1] + min(block_size, len(whole) - begin))
+                    piece_user.append(code)
+            progress.advance(len(batch))
+    if starts[-1] == 0:
+        raise CorpusError("The corpus has no token; check the text column and the tokenizer.")
+    return EncodedCorpus(
+        tokens=np.memmap(storage, dtype=np.int32, mode="r"),
+        starts=np.asarray(starts, dtype=np.int64),
+        piece_user=np.asarray(piece_user, dtype=np.int64),
+        users=corpus.users,
+        user_bytes=user_bytes,
+        start_token=tokenizer.start_token,
+    )
+
+
+def _batches(corpus: UserCorpus) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    for document in corpus.documents():
+        batch.append(document)
+        if len(batch) == _DOCUMENTS_AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _token_ids(batch: Sequence[Document], tokenizer: PublicTokenizer) -> list[Sequence[int]]:
+    encoded = iter(tokenizer.encode([document.text for document in batch if document.tokens is None]))
+    return [next(encoded) if document.tokens is None else document.tokens for document in batch]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one forward pass needs."""
+
+    inputs: dict[str, Any]  # arguments of the model's forward
+    labels: torch.Tensor
+    pieces: torch.Tensor  # which piece each position belongs to; -1 where the row is padded
+    rows: IntArray  # which rows these are
+
+    @property
+    def label_count(self) -> int:
+        """Tokens that are predicted."""
+        return int((self.labels != NO_LABEL).sum())
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Pieces laid out as rows."""
+
+    corpus: EncodedCorpus
+    pieces: Sequence[Sequence[int]]  # the pieces of each row, in order
+    lengths: IntArray  # positions that each row uses
+    packed: bool
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.pieces)
+
+    def batch(self, rows: IntArray, *, attention: str | None, pad_token: int) -> Batch:
+        """Rows side by side, padded on the right to the longest.
+
+        Args:
+            rows: which rows.
+            attention: the model's attention implementation, or None for a recurrent model.
+            pad_token: any id of the vocabulary; padded positions predict nothing and are seen by nobody.
+        """
+        width = int(self.lengths[rows].max())
+        input_ids = np.full((len(rows), width), pad_token, dtype=np.int64)
+        labels = np.full((len(rows), width), NO_LABEL, dtype=np.int64)
+        positions = np.zeros((len(rows), width), dtype=np.int64)
+        pieces = np.full((len(rows), width), -1, dtype=np.int64)
+        for line, row in enumerate(rows):
+            begin = 0
+            for piece in self.pieces[row]:
+                tokens = self.corpus.piece(piece)
+                end = begin + len(tokens)
+                input_ids[line, begin] = self.corpus.start_token
+                input_ids[line, begin + 1 : end] = tokens[:-1]
+                labels[line, begin:end] = tokens
+                positions[line, begin:end] = np.arange(len(tokens))
+                pieces[line, begin:end] = piece
+                begin = end
+        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(input_ids), "use_cache": False}
+        if attention is not None:
+            inputs["position_ids"] = torch.from_numpy(positions)
+            if self.packed:
+                inputs["attention_mask"] = _own_piece_mask(torch.from_numpy(pieces), attention)
+        return Batch(inputs, torch.from_numpy(labels), torch.from_numpy(pieces), rows)
+
+
+def _own_piece_mask(pieces: torch.Tensor, attention: str) -> torch.Tensor | None:
+    """Mask [B, 1, T, T]: a position sees itself and earlier positions of its own piece, nothing else."""
+    if bool((pieces == pieces[:, :1]).all()):
+        return None  # one piece per row and no padding: plain causal attention, which has a faster kernel
+    width = pieces.shape[1]
+    causal = torch.ones(width, width, dtype=torch.bool).tril()
+    allowed = ((pieces[:, :, None] == pieces[:, None, :]) & causal)[:, None]
+    if attention == "sdpa":
+        return allowed
+    return torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
+
+
+def lay_out(corpus: EncodedCorpus, *, block_size: int, packing: bool) -> Rows:
+    """Put pieces into rows: best-fit decreasing into rows of ``block_size``, or one piece to a row."""
+    lengths = corpus.lengths
+    if not packing:
+        return Rows(corpus, [[piece] for piece in range(len(corpus))], lengths, packed=False)
+    rows: list[list[int]] = []
+    used: list[int] = []
+    # Rows with room, fullest first: (room left, row). A heap per room size keeps this O(pieces * block).
+    room: list[list[int]] = [[] for _ in range(block_size + 1)]
+    for piece in np.argsort(-lengths, kind="stable"):
+        length = int(lengths[piece])
+        fitting = next((left for left in range(length, block_size + 1) if room[left]), None)
+        if fitting is None:
+            row = len(rows)
+            rows.append([])
+            used.append(0)
+        else:
+            row = heapq.heappop(room[fitting])
+        rows[row].append(int(piece))
+        used[row] += length
+        if used[row] < block_size:
+            heapq.heappush(room[block_size - used[row]], row)
+    return Rows(corpus, rows, np.asarray(used, dtype=np.int64), packed=True)

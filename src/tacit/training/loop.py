@@ -1,0 +1,134 @@
+"""The optimisation loop: AdamW, one schedule, clipping, checkpoints, early stop on public text only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import TrainingDiverged
+from tacit.progress import Progress
+from tacit.recipes import EarlyStopSection
+from tacit.training.checkpoint import Standing, load_checkpoint, save_checkpoint, trainable
+from tacit.training.encoding import Batch, IntArray
+from tacit.training.schedule import Schedule
+
+Objective = Callable[[Batch], Tensor]
+"""Sum of the losses of a batch's labels, differentiable in what is trained."""
+
+
+@dataclass(frozen=True)
+class PublicCheck:
+    """Early stopping: the loss on public text, and when to give up."""
+
+    settings: EarlyStopSection
+    loss: Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened in a training run."""
+
+    steps: int
+    final_loss: float
+    tokens_per_second: float
+    stopped_early: bool
+
+
+def optimise(
+    model: nn.Module,
+    objective: Objective,
+    make_batch: Callable[[IntArray], Batch],
+    schedule: Schedule,
+    *,
+    checkpoint_folder: Path,
+    checkpoint_every: int,
+    progress: Progress,
+    public_check: PublicCheck | None = None,
+) -> Outcome:
+    """Train to the end of the schedule, from the newest checkpoint where there is one.
+
+    The gradient of a step is that of the mean loss per predicted token over the whole step, whatever
+    the accumulation: a token weighs the same in a short batch and in a long one.
+    """
+    parameters = trainable(model)
+    settings = schedule.training
+    optimiser = torch.optim.AdamW(
+        parameters.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+    )
+    torch.manual_seed(schedule.seed)
+    checkpoint_folder.mkdir(parents=True, exist_ok=True)
+    standing, best = load_checkpoint(checkpoint_folder, model, optimiser)
+    if standing.step:
+        progress.remark(f"resumed at step {standing.step} of {schedule.steps}")
+    progress.phase("training", schedule.steps)
+    progress.advance(standing.step)
+    model.train()
+    began, seen, loss, stopped = time.perf_counter(), 0, float("nan"), _gave_up(standing, public_check)
+    try:
+        while standing.step < schedule.steps and not stopped:
+            batches = [make_batch(rows) for rows in schedule.batches_of(standing.step)]
+            tokens = sum(batch.label_count for batch in batches)
+            for group in optimiser.param_groups:
+                group["lr"] = schedule.learning_rate(standing.step)
+            loss = _step(batches, tokens, objective, optimiser, list(parameters.values()), settings.clip)
+            standing = Standing(standing.step + 1, standing.best_loss, standing.checks_without_gain)
+            seen += tokens
+            if public_check is not None and standing.step % public_check.settings.every == 0:
+                standing, best = _check(standing, best, model, public_check)
+                stopped = _gave_up(standing, public_check)
+            progress.advance(1, f"loss {loss:.3f}, {seen / (time.perf_counter() - began):.0f} tokens/s")
+            if standing.step % checkpoint_every == 0:
+                save_checkpoint(checkpoint_folder, standing, model, optimiser, best)
+    except KeyboardInterrupt:
+        save_checkpoint(checkpoint_folder, standing, model, optimiser, best)
+        raise
+    if best is not None:
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(best[name])
+    model.eval()
+    return Outcome(standing.step, loss, seen / (time.perf_counter() - began), stopped)
+
+
+def _step(
+    batches: list[Batch],
+    tokens: int,
+    objective: Objective,
+    optimiser: torch.optim.Optimizer,
+    parameters: list[nn.Parameter],
+    clip: float,
+) -> float:
+    optimiser.zero_grad(set_to_none=True)
+    total = 0.0
+    for batch in batches:
+        loss = objective(batch) / tokens
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    norm = nn.utils.clip_grad_norm_(parameters, clip)
+    if not torch.isfinite(norm):
+        raise TrainingDiverged(
+            "The gradient is not finite; lower training.learning_rate or use model.dtype=fp32."
+        )
+    optimiser.step()
+    return total
+
+
+def _check(
+    standing: Standing, best: dict[str, Tensor] | None, model: nn.Module, check: PublicCheck
+) -> tuple[Standing, dict[str, Tensor] | None]:
+    model.eval()
+    loss = check.loss()
+    model.train()
+    if standing.best_loss is None or loss < standing.best_loss:
+        kept = {name: parameter.detach().clone() for name, parameter in trainable(model).items()}
+        return Standing(standing.step, loss, 0), kept
+    return Standing(standing.step, standing.best_loss, standing.checks_without_gain + 1), best
+
+
+def _gave_up(standing: Standing, check: PublicCheck | None) -> bool:
+    return check is not None and standing.checks_without_gain >= check.settings.patience

@@ -1,0 +1,88 @@
+"""The next-token objective: a batch in, the sum of its losses out, through a trunk where there is one."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.models.adapters import attach
+from tacit.models.likelihood import NextTokenLoss
+from tacit.models.loading import PublicModel
+from tacit.models.trunk import trunk_states, without_trunk
+from tacit.progress import Progress
+from tacit.recipes import AdapterSection, PerformanceSection
+from tacit.training.encoding import Batch, IntArray, Rows
+from tacit.training.trunk_cache import TrunkCache
+
+
+class NextTokenTask:
+    """A public model with its adapter, and the rows it learns from."""
+
+    def __init__(self, public: PublicModel, adapter: AdapterSection, rows: Rows, *, autocast: bool) -> None:
+        self._base = public.model
+        self._loss = NextTokenLoss(public.model)
+        self._rows = rows
+        self._trunk_layers = adapter.trunk_layers
+        self._trunk: TrunkCache | None = None
+        self._autocast = autocast
+        self._batch_arguments = batch_arguments(public)
+        self.model: nn.Module = attach(public.model, adapter)
+
+    def cache_trunk(self, performance: PerformanceSection, folder: Path, progress: Progress) -> None:
+        """Run the frozen trunk over all rows once, if there is one and the recipe wants it kept."""
+        if self._trunk_layers and performance.trunk_cache != "off":
+            self._trunk = TrunkCache.compute(
+                lambda batch: trunk_states(self._base, self._trunk_layers, batch.inputs),
+                self._rows,
+                self.make_batch,
+                where=performance.trunk_cache,
+                folder=folder,
+                progress=progress,
+            )
+
+    def make_batch(self, rows: IntArray) -> Batch:
+        """Some rows, as the model takes them."""
+        return self._rows.batch(rows, **self._batch_arguments)
+
+    def summed_loss(self, batch: Batch) -> Tensor:
+        """Sum of the losses of the batch's labels."""
+        with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self._autocast):
+            return self._loss.summed(partial(self._logits, batch), batch.labels)
+
+    def mean_loss_of(self, batches: list[Batch]) -> float:
+        """Mean loss per label over some batches, without gradients."""
+        total = 0.0
+        for batch in batches:
+            losses = self._loss.per_token(partial(logits_of, self.model, batch), batch.labels)
+            total += float(losses.double().sum())
+        return total / sum(batch.label_count for batch in batches)
+
+    def _logits(self, batch: Batch) -> Tensor:
+        if not self._trunk_layers:
+            return logits_of(self.model, batch)
+        if self._trunk is not None:
+            states = self._trunk.states_for(batch)
+        else:
+            # Always without dropout, as for the cache: caching must not change what is learnt.
+            self._base.eval()
+            states = trunk_states(self._base, self._trunk_layers, batch.inputs)
+            self._base.train()
+        with without_trunk(self._base, self._trunk_layers) as upper:
+            upper_logits: Tensor = upper(states, batch.inputs).logits
+            return upper_logits
+
+
+def logits_of(model: nn.Module, batch: Batch) -> Tensor:
+    """The whole model's logits for a batch."""
+    logits: Tensor = model(**batch.inputs).logits
+    return logits
+
+
+def batch_arguments(public: PublicModel) -> dict[str, Any]:
+    """How rows become batches for this model."""
+    attention = None if public.family == "lstm" else public.model.config._attn_implementation
+    return {"attention": attention, "pad_token": public.start_token}

@@ -1,0 +1,109 @@
+"""What a training run will be, before it is run: counts, memory and time.
+
+Time and memory are measured, not guessed: one batch goes forwards and backwards, twice, on this machine.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.files import refuse_existing
+from tacit.models.trunk import trunk_states
+from tacit.progress import Progress, Silent
+from tacit.recipes import Recipe
+from tacit.training.checkpoint import trainable
+from tacit.training.encoding import Batch
+from tacit.training.finetune import guarantee_of, task_for
+from tacit.training.next_token import NextTokenTask
+from tacit.training.preparation import Prepared, prepare
+from tacit.training.schedule import Schedule
+
+_ADAM_BYTES = 4 + 4 + 4  # gradient and two moments, in fp32
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The figures that `--dry-run` prints."""
+
+    method: str
+    model: str
+    guarantee: str
+    users: int
+    held_out_users: int
+    documents: int
+    tokens: int
+    rows: int
+    filled_share: float  # share of a row's positions that hold text
+    steps: int
+    parameters: int
+    trainable_parameters: int
+    memory_bytes: int
+    seconds: float
+
+
+def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingPlan:
+    """Prepare everything, time one batch, write nothing."""
+    refuse_existing(Path(recipe.output))
+    progress = progress or Silent()
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = prepare(recipe, Path(folder), progress)
+        task = task_for(prepared)
+        schedule = Schedule(prepared.rows, recipe.training, seed=0)
+        batch = task.make_batch(schedule.batches_of(0)[0])
+        step_seconds = _time_of_step(task, batch)
+        trunk_seconds, trunk_bytes = _trunk_cost(prepared, batch)
+        weights = trainable(task.model)
+        trainable_parameters = sum(parameter.numel() for parameter in weights.values())
+        batches = schedule.steps * recipe.training.accumulate
+        held_out = prepared.corpus.held_out
+        return TrainingPlan(
+            method=recipe.method,
+            model=prepared.public.name,
+            guarantee=str(guarantee_of(prepared)),
+            users=len(prepared.corpus.train.users),
+            held_out_users=0 if held_out is None else len(held_out.users),
+            documents=len(prepared.corpus.train),
+            tokens=int(prepared.encoded.starts[-1]),
+            rows=len(prepared.rows),
+            filled_share=float(prepared.rows.lengths.mean() / prepared.rows.lengths.max()),
+            steps=schedule.steps,
+            parameters=sum(parameter.numel() for parameter in prepared.public.model.parameters()),
+            trainable_parameters=trainable_parameters,
+            memory_bytes=_peak_memory() + trainable_parameters * _ADAM_BYTES + trunk_bytes,
+            seconds=step_seconds * batches + trunk_seconds,
+        )
+
+
+def _time_of_step(task: NextTokenTask, batch: Batch) -> float:
+    task.model.train()
+    seconds = 0.0
+    for _ in range(2):  # the first pass pays for allocation and thread start
+        began = time.perf_counter()
+        (task.summed_loss(batch) / batch.label_count).backward()  # type: ignore[no-untyped-call]
+        seconds = time.perf_counter() - began
+    task.model.zero_grad(set_to_none=True)
+    return seconds
+
+
+def _trunk_cost(prepared: Prepared, batch: Batch) -> tuple[float, int]:
+    """Seconds and bytes of running the trunk once over all rows."""
+    recipe = prepared.recipe
+    if not recipe.adapter.trunk_layers or recipe.performance.trunk_cache == "off":
+        return 0.0, 0
+    prepared.public.model.eval()
+    began = time.perf_counter()
+    states = trunk_states(prepared.public.model, recipe.adapter.trunk_layers, batch.inputs)
+    seconds = (time.perf_counter() - began) * len(prepared.rows) / len(batch.rows)
+    in_memory = recipe.performance.trunk_cache == "memory"
+    size = int(prepared.rows.lengths.sum()) * states.shape[-1] * states.element_size()
+    return seconds, size if in_memory else 0
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

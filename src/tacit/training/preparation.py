@@ -1,0 +1,134 @@
+"""What every method needs before its first step: the corpus, split and encoded, and the public model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from tacit.corpus import CorpusSource, Renderer, UserCorpus, render_plainly, split_held_out, template_renderer
+from tacit.errors import CorpusError, RecipeError
+from tacit.models.loading import PublicModel, best_dtype, load_public_model
+from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
+from tacit.progress import Progress
+from tacit.recipes import CorpusSection, HeldOutSection, ModelSection, Recipe
+from tacit.training.encoding import EncodedCorpus, Rows, encode, lay_out
+
+
+@dataclass(frozen=True)
+class SplitCorpus:
+    """A corpus cut into what is trained on and what is only measured on."""
+
+    whole: UserCorpus
+    train: UserCorpus
+    held_out: UserCorpus | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that a training method starts from."""
+
+    recipe: Recipe
+    public: PublicModel
+    corpus: SplitCorpus
+    encoded: EncodedCorpus
+    rows: Rows
+
+
+def prepare(recipe: Recipe, storage: Path, progress: Progress) -> Prepared:
+    """Read, split and encode the corpus, and load the public model. Cheap checks come first."""
+    tokenizer = tokenizer_of(recipe.model)
+    progress.phase("reading the corpus", None)
+    corpus = split(read_corpus(recipe.corpus, tokenizer, progress), recipe.held_out)
+    public = load_model(recipe.model, frozen_base=recipe.adapter.kind == "lora")
+    block_size = fitting_block_size(recipe.training.block_size, public)
+    encoded = encode(
+        corpus.train,
+        tokenizer,
+        block_size=block_size,
+        storage=storage / "tokens.int32",
+        end_token=tokenizer.tokenizer.eos_token_id,
+        progress=progress,
+    )
+    # A recurrent state cannot be told to ignore what came before in its row: an LSTM's rows hold one piece.
+    rows = lay_out(encoded, block_size=block_size, packing=public.family == "transformer")
+    return Prepared(recipe, public, corpus, encoded, rows)
+
+
+def tokenizer_of(section: ModelSection) -> PublicTokenizer:
+    """The public tokenizer that a recipe names."""
+    return load_tokenizer(
+        section.name,
+        revision=section.revision,
+        trust_remote_code=section.trust_remote_code,
+        start_token=section.start_token,
+    )
+
+
+def dtype_of(section: ModelSection) -> torch.dtype:
+    """The precision a recipe asks for; ``auto`` takes bf16 only where the processor computes in it."""
+    return {"auto": best_dtype(), "fp32": torch.float32, "bf16": torch.bfloat16}[section.dtype]
+
+
+def load_model(section: ModelSection, *, frozen_base: bool) -> PublicModel:
+    """The public model that a recipe names.
+
+    Only a base that stays frozen is stored in bf16. Weights that are trained stay in fp32, because an
+    update is often smaller than a bf16 step; they compute in bf16 under autocast instead.
+    """
+    return load_public_model(
+        section.name,
+        dtype=dtype_of(section) if frozen_base else torch.float32,
+        revision=section.revision,
+        trust_remote_code=section.trust_remote_code,
+        start_token=section.start_token,
+    )
+
+
+def read_corpus(section: CorpusSection, tokenizer: PublicTokenizer, progress: Progress) -> UserCorpus:
+    """The corpus that a recipe names, rendered and cut in blocks as it says."""
+    source = CorpusSource(
+        path=section.path,
+        format=section.format,
+        user=section.user,
+        text=section.text,
+        messages=section.messages,
+        document=section.document,
+        split=section.split,
+        revision=section.revision,
+    )
+    render: Renderer = render_plainly
+    if section.messages is not None and section.chat == "template":
+        render = template_renderer(tokenizer.tokenizer)
+    corpus = UserCorpus.read(source, render=render, skip_bad=section.skip_bad, progress=progress.advance)
+    if corpus.skipped:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in corpus.skipped.items())
+        progress.remark(f"skipped {sum(corpus.skipped.values())} bad rows: {reasons}")
+    if section.blocks is not None:
+        corpus = corpus.in_blocks(
+            tokenizer.tokenizer, section.blocks, tokenizer_fingerprint=tokenizer.fingerprint
+        )
+    if corpus.unit == "undivided":
+        raise CorpusError(
+            f"{section.path}: whose text is it? Set corpus.user to 'file', or corpus.blocks to a number of tokens."
+        )
+    return corpus
+
+
+def split(corpus: UserCorpus, section: HeldOutSection | None) -> SplitCorpus:
+    """Hold out what the recipe says, or nothing."""
+    if section is None:
+        return SplitCorpus(corpus, corpus, None)
+    sides = split_held_out(corpus, share=section.share, by=section.by, seed=section.seed)
+    return SplitCorpus(corpus, sides.train, sides.held_out)
+
+
+def fitting_block_size(block_size: int, public: PublicModel) -> int:
+    """The block size, refused where the model cannot look that far."""
+    if block_size > public.context_length:
+        raise RecipeError(
+            f"training.block_size={block_size} is longer than the model's context of "
+            f"{public.context_length} tokens; choose at most that."
+        )
+    return block_size

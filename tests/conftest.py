@@ -1,0 +1,88 @@
+"""Fixtures for all tests: tiny models built once per run, and an environment that reaches no hub.
+
+Each run has its own TACIT_HOME. Tests marked ``download`` use the developer's own cache instead, so that
+the embedded model is fetched once per machine and not once per run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+# Before anything imports the libraries that read them.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pytest
+import torch
+from tests.tiny import BUILDERS
+
+from tacit.files import new_folder
+
+_DEVELOPERS_HOME = os.environ.get("TACIT_HOME")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A temporary folder that all workers of one run see."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_tacit_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TACIT_HOME", str(tmp_path_factory.mktemp("tacit_home")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _developers_home_for_downloads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("download") is None:
+        return
+    if _DEVELOPERS_HOME is None:
+        monkeypatch.delenv("TACIT_HOME")
+    else:
+        monkeypatch.setenv("TACIT_HOME", _DEVELOPERS_HOME)
+
+
+def _built_once(shared_folder: Path, name: str) -> Path:
+    folder = shared_folder / f"tiny_{name}"
+    with (shared_folder / f"tiny_{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)  # for models this small, a second thread only gets in the way
+            with torch.random.fork_rng(devices=[]), new_folder(folder) as building:
+                BUILDERS[name](building)
+            torch.set_num_threads(threads)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_transformer(shared_folder: Path) -> Path:
+    """A fitted GPT-2-shaped model: 4 layers, width 64, context 128, 512 byte-level tokens."""
+    return _built_once(shared_folder, "transformer")
+
+
+@pytest.fixture(scope="session")
+def tiny_lstm(shared_folder: Path) -> Path:
+    """A fitted, tied LSTM: 2 layers, width 64, the same kind of tokenizer."""
+    return _built_once(shared_folder, "lstm")
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(shared_folder: Path) -> Path:
+    """An untrained Llama with grouped-query attention: 3 layers, width 32."""
+    return _built_once(shared_folder, "llama")
+
+
+@pytest.fixture(scope="session", params=["transformer", "lstm"])
+def tiny_model(request: pytest.FixtureRequest, shared_folder: Path) -> Path:
+    """Both families, one after the other."""
+    return _built_once(shared_folder, request.param)

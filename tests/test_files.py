@@ -1,0 +1,80 @@
+"""Nothing is half-written; private files are private from their first moment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tacit.errors import InputError, OutputExists
+from tacit.files import new_file, new_folder, sha256_of, write_json
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "below" / "file"
+    with new_file(target) as handle:
+        handle.write(b"content")
+        assert not target.exists()
+    assert target.read_bytes() == b"content"
+    assert os.listdir(target.parent) == ["file"]
+
+
+def test_a_failure_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_text("old")
+    with pytest.raises(RuntimeError), new_file(target, overwrite=True) as handle:
+        handle.write(b"new")
+        raise RuntimeError
+    assert target.read_text() == "old"
+    with pytest.raises(RuntimeError), new_folder(tmp_path / "folder") as folder:
+        (folder / "inside").write_text("x")
+        raise RuntimeError
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_private_means_owner_only_already_while_writing(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with new_file(tmp_path / "secret", private=True) as handle:
+            handle.write(b"x")
+            (temporary,) = tmp_path.iterdir()
+            assert mode(temporary) == 0o600
+        with new_folder(tmp_path / "folder", private=True) as folder:
+            assert mode(folder) == 0o700
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "secret") == 0o600
+    assert mode(tmp_path / "folder") == 0o700
+
+
+def test_existing_outputs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("old")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("there", "dangling"):
+        with pytest.raises(OutputExists, match="exists already"), new_file(tmp_path / name):
+            pass
+        with pytest.raises(OutputExists, match="exists already"), new_folder(tmp_path / name):
+            pass
+    with pytest.raises(InputError, match="Cannot create the folder"), new_file(tmp_path / "there" / "below"):
+        pass
+
+
+def test_json_has_no_infinity_and_one_form(tmp_path: Path) -> None:
+    write_json(tmp_path / "a", {"b": 1, "a": "ü"})
+    assert (tmp_path / "a").read_text(encoding="utf-8") == '{\n  "b": 1,\n  "a": "ü"\n}\n'
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(tmp_path / "b", {"x": float("nan")})
+    assert not (tmp_path / "b").exists()
+
+
+def test_sha256(tmp_path: Path) -> None:
+    content = os.urandom(3 << 20)
+    (tmp_path / "f").write_bytes(content)
+    assert sha256_of(tmp_path / "f") == hashlib.sha256(content).hexdigest()

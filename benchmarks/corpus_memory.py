@@ -1,8 +1,8 @@
 """Loading and partitioning a JSONL corpus: peak memory and speed, against ``datasets.load_dataset``.
 
-Makes a synthetic corpus in a temporary folder, then has a fresh process read and partition it with tacit, and
-another do the same with what one would otherwise pick: ``load_dataset("json")``, a hash of the user column and one
-``select`` per half. Prints the figures of both and their ratios.
+Makes a synthetic corpus in a temporary folder, then has a fresh process read and partition it with tacit,
+and another do the same with what one would otherwise pick: ``load_dataset("json")``, a hash of the user
+column and one ``select`` per half. Prints the figures of both (imports included) and their ratios.
 
     python benchmarks/corpus_memory.py --megabytes 1024
 """
@@ -53,7 +53,9 @@ def run_datasets(path: Path) -> int:
     import datasets
 
     datasets.disable_progress_bars()
-    data = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(path.parent / "cache"))
+    data = datasets.load_dataset(
+        "json", data_files=str(path), split="train", cache_dir=str(path.parent / "cache")
+    )
     rows_of: list[list[int]] = [[] for _ in range(2 * PARTS)]
     for row, user in enumerate(data["user"]):
         rows_of[int.from_bytes(hashlib.sha256(user.encode()).digest()) % len(rows_of)].append(row)
@@ -73,7 +75,7 @@ def report_child(role: str, path: Path) -> None:
 
 
 def measure(role: str, path: Path) -> dict[str, float]:
-    """One role in a fresh process, seconds with imports."""
+    """One role in a fresh process."""
     command = [sys.executable, __file__, "--role", role, "--corpus", str(path)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-# Before anything imports the libraries that read them.
+# Before anything imports the libraries that read them. An empty hub cache, so that no test depends on what
+# the developer happens to have downloaded.
+os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="tacit-tests-")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -23,8 +27,13 @@ from tacit.files import new_folder
 
 _DEVELOPERS_HOME = os.environ.get("TACIT_HOME")
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
+# The models are so small that a second thread only gets in the way, the more so beside other workers.
+torch.set_num_threads(1)
+
+
+def pytest_unconfigure() -> None:
+    """Remove the hub cache that this process made."""
+    shutil.rmtree(os.environ["HF_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -56,11 +65,8 @@ def _built_once(shared_folder: Path, name: str) -> Path:
     with (shared_folder / f"tiny_{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            threads = torch.get_num_threads()
-            torch.set_num_threads(1)  # for models this small, a second thread only gets in the way
             with torch.random.fork_rng(devices=[]), new_folder(folder) as building:
                 BUILDERS[name](building)
-            torch.set_num_threads(threads)
     return folder
 
 

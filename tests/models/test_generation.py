@@ -57,8 +57,10 @@ def test_samples_follow_the_models_probabilities(public: PublicModel) -> None:
     pmf = public.model(input_ids=ids).logits[0, -1].double().softmax(-1)
     favourite = int(pmf.argmax())
     draws, generator = 300, torch.Generator().manual_seed(3)
-    options = {"max_new_tokens": 1, "generator": generator, "stop_at_eos": False}
-    texts = [generate(public.model, public.tokenizer, "", **options) for _ in range(draws)]
+    texts = [
+        generate(public.model, public.tokenizer, "", max_new_tokens=1, generator=generator, stop_at_eos=False)
+        for _ in range(draws)
+    ]
     share = texts.count(public.tokenizer.decode([favourite])) / draws
     expected = float(pmf[favourite])
     slack = 4 * (expected * (1 - expected) / draws) ** 0.5
@@ -66,13 +68,17 @@ def test_samples_follow_the_models_probabilities(public: PublicModel) -> None:
 
 
 def test_text_ends_where_the_model_ends_it(public: PublicModel) -> None:
-    generator = torch.Generator().manual_seed(0)
-    options = {"max_new_tokens": 60, "temperature": 1.0}
-    ended = generate(public.model, public.tokenizer, "The baker", generator=generator, **options)
-    generator = torch.Generator().manual_seed(0)
-    endless = generate(
-        public.model, public.tokenizer, "The baker", generator=generator, stop_at_eos=False, **options
-    )
+    def write(*, stop_at_eos: bool) -> str:
+        return generate(
+            public.model,
+            public.tokenizer,
+            "The baker",
+            max_new_tokens=60,
+            generator=torch.Generator().manual_seed(0),
+            stop_at_eos=stop_at_eos,
+        )
+
+    ended, endless = write(stop_at_eos=True), write(stop_at_eos=False)
     assert endless.startswith(ended)
     assert len(endless) > len(ended)
 

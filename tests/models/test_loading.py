@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.tiny import public_sentences, write_llama_gguf
 from transformers import BertConfig, BertForMaskedLM, BloomConfig, BloomForCausalLM, GPT2LMHeadModel
 from transformers.utils import logging as transformers_logging
 
@@ -18,7 +19,6 @@ from tacit.errors import DownloadFailed, ModelError, Tampered, UnsafeFile
 from tacit.models.description import ModelDescription, weight_hashes, write_description
 from tacit.models.loading import best_dtype, context_length, load_public_model
 from tacit.models.quiet import quiet
-from tests.tiny import public_sentences, write_llama_gguf
 
 
 @pytest.fixture
@@ -158,17 +158,20 @@ def test_pickled_weights_are_never_opened(copied: Path) -> None:
 
 
 def test_remote_code_runs_only_when_trusted(copied: Path) -> None:
+    trace = copied / "it_ran"
     (copied / "own_code.py").write_text(
         "from pathlib import Path\n"
         "from transformers import GPT2LMHeadModel\n"
-        "Path(__file__).with_name('it_ran').touch()\n"
+        f"Path({str(trace)!r}).touch()\n"
         "class OwnModel(GPT2LMHeadModel):\n    pass\n"
     )
     auto_map = {"AutoModelForCausalLM": "own_code.OwnModel"}
     edit_json(copied / "config.json", lambda config: config.update(auto_map=auto_map))
     with pytest.raises(UnsafeFile, match="trust_remote_code"):
         load_public_model(str(copied))
+    assert not trace.exists()
     public = load_public_model(str(copied), trust_remote_code=True)
+    assert trace.exists()
     assert type(public.model).__name__ == "OwnModel"
 
 
@@ -184,7 +187,11 @@ def test_a_sharded_model_loads(tiny_transformer: Path, tmp_path: Path) -> None:
 
 
 def remove(*names: str) -> Callable[[Path], None]:
-    return lambda folder: [(folder / name).unlink(missing_ok=True) for name in names] and None
+    def spoil(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return spoil
 
 
 def broken_config(folder: Path) -> None:
@@ -302,9 +309,13 @@ def test_loading_prints_nothing_and_leaves_transformers_as_it_was(
 
 
 def test_transformers_settings_come_back_after_an_error() -> None:
+    def fail_quietly() -> None:
+        with quiet():
+            assert not transformers_logging.is_progress_bar_enabled()
+            assert transformers_logging.get_verbosity() == transformers_logging.ERROR
+            raise KeyError
+
     before = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    with pytest.raises(KeyError), quiet():
-        assert not transformers_logging.is_progress_bar_enabled()
-        assert transformers_logging.get_verbosity() == transformers_logging.ERROR
-        raise KeyError
+    with pytest.raises(KeyError):
+        fail_quietly()
     assert before == (transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled())

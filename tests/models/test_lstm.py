@@ -29,7 +29,9 @@ def small_model(*, tied: bool = False, layers: int = 2, dropout: float = 0.0) ->
         tie_word_embeddings=tied,
         dropout=dropout,
     )
-    return LSTMForCausalLM(config).eval()
+    model = LSTMForCausalLM(config)
+    model.eval()
+    return model
 
 
 def tokens(rows: int, time: int, seed: int = 1) -> Tensor:
@@ -38,7 +40,8 @@ def tokens(rows: int, time: int, seed: int = 1) -> Tensor:
 
 def adapted(model: LSTMForCausalLM, **options: object) -> PeftModel:
     peft_model = get_peft_model(
-        model, LoraConfig(r=4, target_modules=GATES, task_type="CAUSAL_LM", init_lora_weights=False, **options)
+        model,
+        LoraConfig(r=4, target_modules=GATES, task_type="CAUSAL_LM", init_lora_weights=False, **options),
     )
     return peft_model.eval()
 
@@ -48,11 +51,9 @@ def adapted(model: LSTMForCausalLM, **options: object) -> PeftModel:
 def test_a_layer_equals_torchs_lstm(rows: int, time: int, inputs: int, hidden: int) -> None:
     reference = nn.LSTM(inputs, hidden, batch_first=True)
     layer = LSTMLayer(inputs, hidden)
-    with torch.no_grad():
-        layer.input_gates.weight.copy_(reference.weight_ih_l0)
-        layer.input_gates.bias.copy_(reference.bias_ih_l0)
-        layer.recurrent_gates.weight.copy_(reference.weight_hh_l0)
-        layer.recurrent_gates.bias.copy_(reference.bias_hh_l0)
+    weights = reference.state_dict()
+    layer.input_gates.load_state_dict({"weight": weights["weight_ih_l0"], "bias": weights["bias_ih_l0"]})
+    layer.recurrent_gates.load_state_dict({"weight": weights["weight_hh_l0"], "bias": weights["bias_hh_l0"]})
     texts = torch.randn(rows, time, inputs)
     start = LayerState(torch.randn(rows, hidden), torch.randn(rows, hidden))
     expected, (h, c) = reference(texts, (start.hidden[None], start.cell[None]))
@@ -116,7 +117,9 @@ def test_a_mask_may_cover_the_past() -> None:
 def test_outputs_follow_transformers_conventions() -> None:
     model, ids = small_model(), tokens(2, 5)
     output = model(input_ids=ids, labels=ids, output_hidden_states=True)
-    expected = nn.functional.cross_entropy(output.logits[:, :-1].reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1))
+    expected = nn.functional.cross_entropy(
+        output.logits[:, :-1].reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1)
+    )
     torch.testing.assert_close(output.loss, expected)
     assert len(output.hidden_states) == 3
     torch.testing.assert_close(model.lm_head(output.hidden_states[-1]), output.logits)
@@ -128,7 +131,8 @@ def test_outputs_follow_transformers_conventions() -> None:
     masked[:, 1:] = -100
     masked[0, 3] = ids[0, 3]
     torch.testing.assert_close(
-        model(input_ids=ids, labels=masked).loss, nn.functional.cross_entropy(output.logits[0, 2:3], ids[0, 3:4])
+        model(input_ids=ids, labels=masked).loss,
+        nn.functional.cross_entropy(output.logits[0, 2:3], ids[0, 3:4]),
     )
     with pytest.raises(ValueError, match="either"):
         model(input_ids=ids, inputs_embeds=model.embed_tokens(ids))
@@ -136,6 +140,7 @@ def test_outputs_follow_transformers_conventions() -> None:
 
 def test_a_new_model_starts_with_open_forget_gates() -> None:
     layer = small_model().layers[0]
+    assert isinstance(layer, LSTMLayer)
     total = layer.input_gates.bias + layer.recurrent_gates.bias
     assert total.tolist() == [0.0] * 16 + [1.0] * 16 + [0.0] * 32
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiny import public_sentences
 
 from tacit.errors import ModelError, OutputExists
 from tacit.models.loading import load_public_model
 from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
 from tacit.models.vocabulary import PRESETS, LSTMShape, build_word_tokenizer, create_lstm
-from tests.tiny import public_sentences
 
 SMALL = LSTMShape(layers=2, hidden_size=8, embedding_size=8)
 KNOWN = [" it", "It", " isn't", " twenty-one", ",", ".", "\n", " ", "\t", "(", " 4", "7", "é", " Zürich"]
@@ -107,7 +107,9 @@ def test_the_seed_decides_the_weights_and_leaves_torchs_own_alone(tmp_path: Path
     torch.manual_seed(9)
     fingerprints = [
         load_public_model(
-            str(create_lstm(tmp_path / name, shape=SMALL, tokenizer=tokenizer, vocabulary="public", seed=seed))
+            str(
+                create_lstm(tmp_path / name, shape=SMALL, tokenizer=tokenizer, vocabulary="public", seed=seed)
+            )
         ).fingerprint
         for name, seed in (("a", 1), ("b", 1), ("c", 2))
     ]

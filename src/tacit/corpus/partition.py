@@ -18,7 +18,7 @@ import json
 import secrets
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -26,9 +26,10 @@ from typing import IO, Any, Literal, NamedTuple, Self, get_args
 
 import pyarrow as pa
 
+from tacit.corpus.summary import CountTokens, counted_documents, tokens_are_known
 from tacit.corpus.user_corpus import UserCorpus
 from tacit.errors import CorpusError, PublicModelWarning, RecipeError, Tampered
-from tacit.files import PRIVATE_FOLDER_MODE, new_file, refuse_existing, write_json
+from tacit.files import PRIVATE_FOLDER_MODE, make_parent, new_file, refuse_existing, write_json
 
 Assign = Literal["hash", "balanced"]
 
@@ -133,24 +134,19 @@ class Partition:
                 here.append(user)
         return corpus.of_users(here)
 
-    def summary(
-        self, corpus: UserCorpus, count_tokens: Callable[[str], int] | None = None
-    ) -> list[PartSummary]:
+    def summary(self, corpus: UserCorpus, count_tokens: CountTokens | None = None) -> list[PartSummary]:
         """Users, documents and tokens of every half; the tokens of blocks are known without a counter."""
         users: Counter[Slot] = Counter(self.slot_of(user) for user in corpus.users)
         documents: Counter[Slot] = Counter()
         for user, count in zip(corpus.users, corpus.document_counts().tolist(), strict=True):
             documents[self.slot_of(user)] += count
         tokens: Counter[Slot] = Counter()
-        counted = corpus.unit == "block" or count_tokens is not None
-        if counted:
-            for document in corpus.documents():
-                if document.tokens is not None:
-                    tokens[self.slot_of(document.user)] += len(document.tokens)
-                elif count_tokens is not None:
-                    tokens[self.slot_of(document.user)] += count_tokens(document.text)
+        known = tokens_are_known(corpus, count_tokens)
+        if known:
+            for document, count in counted_documents(corpus, count_tokens):
+                tokens[self.slot_of(document.user)] += count or 0
         return [
-            PartSummary(slot.part, slot.half, users[slot], documents[slot], tokens[slot] if counted else None)
+            PartSummary(slot.part, slot.half, users[slot], documents[slot], tokens[slot] if known else None)
             for slot in self.slots
         ]
 
@@ -163,16 +159,22 @@ class Partition:
         paths = [private / _KEY, private / _ASSIGNMENT, folder / _PUBLIC]
         for path in paths:
             refuse_existing(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        private.mkdir(mode=PRIVATE_FOLDER_MODE, exist_ok=True)
-        private.chmod(PRIVATE_FOLDER_MODE)
-        with _removed_on_failure(paths):
+        make_parent(folder)
+        with contextlib.ExitStack() as undo:
+            for new, new_mode in ((folder, 0o777), (private, PRIVATE_FOLDER_MODE)):
+                if not new.exists():
+                    new.mkdir(new_mode)
+                    undo.callback(new.rmdir)
+            private.chmod(PRIVATE_FOLDER_MODE)
+            for path in paths:
+                undo.callback(path.unlink, missing_ok=True)
             with new_file(private / _KEY, private=True) as handle:
                 handle.write(self.key)
             with new_file(private / _ASSIGNMENT, private=True) as handle:
                 _write_assignment(handle, self._slots)
             # Last, because a folder with this file is a complete partition.
             write_json(folder / _PUBLIC, self._public_description())
+            undo.pop_all()
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -277,13 +279,3 @@ def _read_public(path: Path) -> dict[str, Any]:
     ):
         raise Tampered(f"{path} does not describe a partition; partition the corpus again.")
     return public
-
-
-@contextlib.contextmanager
-def _removed_on_failure(paths: Sequence[Path]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        for path in paths:
-            path.unlink(missing_ok=True)
-        raise

@@ -48,35 +48,39 @@ def summarise(corpus: UserCorpus, count_tokens: CountTokens | None = None) -> Co
     bytes_of: Counter[str] = Counter()
     characters = 0
     hashes = array("Q")
-    tokens_known = corpus.unit == "block" or count_tokens is not None
-    for batch in _batches(corpus.documents()):
-        for document in batch:
-            encoded = document.text.encode()
-            characters += len(document.text)
-            bytes_of[document.user] += len(encoded)
-            hashes.append(int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest()))
-        for document, tokens in zip(batch, _token_counts(batch, count_tokens), strict=True):
-            tokens_of[document.user] += tokens
-    size_of = tokens_of if tokens_known else bytes_of
+    for document, tokens in counted_documents(corpus, count_tokens):
+        encoded = document.text.encode()
+        characters += len(document.text)
+        bytes_of[document.user] += len(encoded)
+        tokens_of[document.user] += tokens or 0
+        hashes.append(int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest()))
+    known = tokens_are_known(corpus, count_tokens)
+    size_of = tokens_of if known else bytes_of
     return CorpusSummary(
         users=len(corpus.users),
         documents=len(corpus),
-        tokens=tokens_of.total() if tokens_known else None,
+        tokens=tokens_of.total() if known else None,
         characters=characters,
         bytes=bytes_of.total(),
         largest_user_share=max(size_of.values(), default=0) / max(size_of.total(), 1),
-        measured_in="tokens" if tokens_known else "bytes",
-        duplicate_documents=len(hashes) - len(np.unique(np.frombuffer(hashes, np.uint64))) if hashes else 0,
+        measured_in="tokens" if known else "bytes",
+        duplicate_documents=len(hashes) - len(np.unique(np.asarray(hashes))),
         skipped=dict(corpus.skipped),
     )
 
 
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
+def tokens_are_known(corpus: UserCorpus, count_tokens: CountTokens | None) -> bool:
+    """Whether every document's tokens can be counted."""
+    return corpus.unit == "block" or count_tokens is not None
+
+
+def counted_documents(
+    corpus: UserCorpus, count_tokens: CountTokens | None
+) -> Iterator[tuple[Document, int | None]]:
+    """Every document with its number of tokens, None where nobody counts; counted a batch at a time."""
+    documents = corpus.documents()
     while batch := list(islice(documents, _DOCUMENTS_PER_BATCH)):
-        yield batch
-
-
-def _token_counts(batch: Sequence[Document], count_tokens: CountTokens | None) -> Sequence[int]:
-    if batch[0].tokens is not None:
-        return [len(document.tokens or ()) for document in batch]
-    return count_tokens([document.text for document in batch]) if count_tokens else [0] * len(batch)
+        counts: Sequence[int | None] = [None if d.tokens is None else len(d.tokens) for d in batch]
+        if corpus.unit != "block" and count_tokens is not None:
+            counts = count_tokens([document.text for document in batch])
+        yield from zip(batch, counts, strict=True)

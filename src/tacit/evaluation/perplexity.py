@@ -134,7 +134,7 @@ def measure_losses(
 def _nats_by_piece(
     public: PublicModel, model: nn.Module, encoded: EncodedCorpus, block_size: int, progress: Progress
 ) -> FloatArray:
-    losses = NextTokenLoss(public.model)
+    losses = NextTokenLoss(model)
     rows = lay_out(encoded, block_size=block_size, packing=public.family == "transformer")
     arguments = batch_arguments(public)
     nats = np.zeros(len(encoded), dtype=np.float64)

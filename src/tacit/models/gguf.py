@@ -6,6 +6,7 @@ can be trained and saved as safetensors.
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from tacit.errors import ModelError
 from tacit.models.quiet import quiet, quiet_gguf
 from tacit.models.safety import check_gguf
 
+# What the parsers raise for a file that is cut short, damaged or of an unknown kind.
+_UNREADABLE = (OSError, ValueError, KeyError, IndexError, OverflowError, NotImplementedError, struct.error)
+
 
 def read_gguf_model(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     """The model in a GGUF file, with plain weights."""
@@ -25,7 +29,7 @@ def read_gguf_model(path: Path, dtype: torch.dtype) -> PreTrainedModel:
             model = AutoModelForCausalLM.from_pretrained(
                 str(path.parent), gguf_file=path.name, dtype=dtype, local_files_only=True
             )
-    except (OSError, ValueError, KeyError, IndexError, NotImplementedError) as problem:
+    except _UNREADABLE as problem:
         raise ModelError(_unreadable(path, problem)) from None
     _forget_quantisation(model)
     return model
@@ -37,7 +41,7 @@ def read_gguf_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     try:
         with quiet_gguf():
             return AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    except (OSError, ValueError, KeyError, IndexError, NotImplementedError) as problem:
+    except _UNREADABLE as problem:
         raise ModelError(_unreadable(path, problem)) from None
 
 

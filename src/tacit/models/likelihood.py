@@ -52,9 +52,10 @@ class NextTokenLoss:
     are used, at their cost in memory; which is the case is found out once by comparing the two.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
-        self._plain_head = _head_is_plain(model)
+    def __init__(self, model: nn.Module) -> None:
+        # PEFT wraps a model without taking its head away: the head to run in chunks is the inner one's.
+        self._model: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._plain_head = _head_is_plain(self._model)
 
     def summed(self, logits: Callable[[], Tensor], labels: Tensor) -> Tensor:
         """Differentiable sum of the losses of all labels; ``logits`` runs the model."""

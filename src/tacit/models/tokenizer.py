@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tacit.errors import ModelError
@@ -162,7 +163,7 @@ def _read_folder(folder: Path, *, trust_remote_code: bool) -> PreTrainedTokenize
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, ImportError) as problem:
+    except (OSError, ValueError, KeyError, ImportError, StrictDataclassError) as problem:
         raise ModelError(
             f"The tokenizer in {folder} cannot be loaded ({type(problem).__name__}); fetch the model again."
         ) from None

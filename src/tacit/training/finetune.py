@@ -16,7 +16,7 @@ import torch
 from tacit.corpus import CorpusSource, UserCorpus
 from tacit.files import PRIVATE_FOLDER_MODE, write_json
 from tacit.models.adapters import layout_of, save_weights
-from tacit.models.loading import PublicModel
+from tacit.models.loading import PublicModel, best_dtype
 from tacit.privacy import Guarantee, Unit
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe
@@ -75,7 +75,9 @@ def task_for(prepared: Prepared) -> NextTokenTask:
     if recipe.performance.threads is not None:
         torch.set_num_threads(recipe.performance.threads)
     # A frozen base is stored in bf16; weights that are trained stay in fp32 and compute under autocast.
-    autocast = dtype_of(recipe.model) == torch.bfloat16 and recipe.adapter.kind != "lora"
+    # The fused LSTM kernel has no emulated bf16: where the processor lacks it, an LSTM computes in fp32.
+    able = prepared.public.family == "transformer" or best_dtype() == torch.bfloat16
+    autocast = able and dtype_of(recipe.model) == torch.bfloat16 and recipe.adapter.kind != "lora"
     return NextTokenTask(prepared.public, recipe.adapter, prepared.rows, autocast=autocast)
 
 

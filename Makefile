@@ -1,0 +1,51 @@
+# Every target sets up .venv when it is missing or out of date, and does nothing for that the second time.
+#   make demo    the main job on the embedded model, in about five minutes
+#   make test    everything: check, all tests with the embedded model (at most 15 minutes)
+#   make check   format, lint, types, layers and the fast tests
+#   make bench   print the ratios that the documentation quotes
+#   make soak    long load and fault runs
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# pip reads a constraints file's torch only once torch is there: the pinned build must be installed first,
+# or another package pulls in a newer one with gigabytes of GPU libraries.
+TORCH := $(shell grep '^torch==' constraints.txt)
+XDIST := -n 2 --dist worksteal
+
+.PHONY: demo test check fast-tests static bench soak setup clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+demo: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+static: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fast-tests: $(READY)
+	$(BIN)/python -m pytest -q $(XDIST) -m "not slow and not soak"
+
+check: static fast-tests
+
+test: static
+	$(BIN)/python -m pytest -q $(XDIST) -m "not soak"
+
+soak: $(READY)
+	$(BIN)/python -m pytest -q -m soak
+
+bench: $(READY)
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) demo

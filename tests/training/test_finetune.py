@@ -1,0 +1,323 @@
+"""Fine-tuning end to end on both families: it learns, it resumes, and plain libraries load what it saves."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from tacit.corpus import UserCorpus
+from tacit.errors import InputError, RecipeError, Tampered, TrainingDiverged
+from tacit.evaluation import measure_losses, perplexity_difference
+from tacit.models.loading import load_public_model
+from tacit.models.trained import load_trained
+from tacit.models.vocabulary import LSTMShape, build_word_tokenizer, create_lstm
+from tacit.progress import Silent
+from tacit.recipes import Recipe, parse_recipe
+from tacit.runs import Run, partial_folder
+from tacit.training import finetune, plan_training
+from tests.tiny import public_sentences
+
+
+@pytest.fixture
+def corpus_file(tmp_path: Path) -> Path:
+    """Sixty users who all say the same odd things."""
+    path = tmp_path / "private.jsonl"
+    with path.open("w") as handle:
+        for user in range(60):
+            for say in range(2):
+                text = f"Parcel {user % 5} waits behind the mill before lunch. {public_sentences(1, user + say)[0]}"
+                handle.write(json.dumps({"who": f"user-{user}", "said": text}) + "\n")
+    return path
+
+
+def recipe_for(folder: Path, private: Path, output: Path, /, **changes: Any) -> Recipe:
+    content: dict[str, Any] = {
+        "output": str(output),
+        "model": {"name": str(folder), "dtype": "fp32"},
+        "corpus": {"path": str(private), "user": "who", "text": "said"},
+        "adapter": {"rank": 8, "alpha": 16},
+        "training": {"epochs": 2, "block_size": 64, "batch_size": 4, "learning_rate": 5e-3, "seed": 1},
+        "performance": {"checkpoint_every": 3},
+    }
+    for key, value in changes.items():
+        content[key] = (content.get(key) or {}) | value if isinstance(value, dict) else value
+    return parse_recipe(content)
+
+
+ADAPTERS = [
+    {"kind": "lora"},
+    {"kind": "lora", "trunk_layers": 1},
+    {"kind": "top", "trunk_layers": 1},
+    {"kind": "full"},
+]
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda a: f"{a['kind']}-{a.get('trunk_layers', 0)}")
+def test_it_learns_and_the_run_says_what_it_is(
+    tiny_model: Path, corpus_file: Path, tmp_path: Path, adapter: dict[str, Any]
+) -> None:
+    recipe = recipe_for(tiny_model, corpus_file, tmp_path / "run", adapter=adapter)
+    run = finetune(recipe)
+    trained = load_trained(Run.open(tmp_path / "run"))
+    text = UserCorpus.from_pairs([(f"n{i}", "Parcel 3 waits behind the mill before lunch.") for i in range(5)])
+    public = measure_losses(trained.public, text)
+    after = measure_losses(trained.public, text, model=trained.model)
+    assert after.perplexity().value < 0.8 * public.perplexity().value
+    assert perplexity_difference(after, public).high < 0
+    assert run.manifest.guarantee["kind"] == "none"
+    assert "word for word" in run.manifest.guarantee["statement"]
+    assert run.manifest.seeded
+    assert not partial_folder(tmp_path / "run").exists()
+    assert not (run.folder / "private" / "checkpoint").exists()
+    assert not (run.folder / "private" / "work").exists()
+    assert not list(run.folder.rglob("*.bin")) + list(run.folder.rglob("*.pt"))
+
+
+def test_nothing_of_the_private_text_is_in_the_public_files(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    run = finetune(recipe_for(tiny_transformer, corpus_file, tmp_path / "run", training={"max_steps": 1}))
+    private = run.folder / "private"
+    fingerprint = json.loads((private / "data.json").read_text())["corpus_fingerprint"]
+    for name in ("run.json", "privacy.json"):
+        content = (run.folder / name).read_text()
+        assert "user-" not in content
+        assert "Parcel" not in content
+        assert fingerprint not in content
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in private.iterdir())
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in the code under test may catch it."""
+
+
+class KillAt(Silent):
+    def __init__(self, step: int) -> None:
+        self._left = step
+        self._training = False
+
+    def phase(self, name: str, total: int | None) -> None:
+        self._training = name == "training"
+
+    def advance(self, units: int, note: str = "") -> None:
+        if self._training and units:
+            self._left -= units
+            if self._left <= 0:
+                raise Killed
+
+
+@pytest.mark.parametrize("adapter", [ADAPTERS[1], ADAPTERS[3]], ids=["lora-trunk", "full"])
+@pytest.mark.parametrize("step", [1, 5, 7])
+def test_a_killed_run_resumes_to_the_same_weights(
+    tiny_model: Path, corpus_file: Path, tmp_path: Path, adapter: dict[str, Any], step: int
+) -> None:
+    whole = finetune(recipe_for(tiny_model, corpus_file, tmp_path / "whole", adapter=adapter))
+    recipe = recipe_for(tiny_model, corpus_file, tmp_path / "killed", adapter=adapter)
+    with pytest.raises(Killed):
+        finetune(recipe, progress=KillAt(step))
+    assert not (tmp_path / "killed").exists()
+    with pytest.raises(InputError, match="is not finished"):
+        Run.open(tmp_path / "killed")
+    with pytest.raises(InputError, match="unfinished run; continue it with --resume"):
+        finetune(recipe)
+    torch.manual_seed(999)  # whatever the process did before must not matter
+    resumed = finetune(recipe, resume=True)
+    assert resumed.manifest.weights_sha256 == whole.manifest.weights_sha256
+
+
+def test_a_run_with_dropout_and_fresh_entropy_resumes_too(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {"adapter": {"dropout": 0.3}, "training": {"seed": None}}
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", **changes)
+    with pytest.raises(Killed):
+        finetune(recipe, progress=KillAt(5))
+    seed = json.loads((tmp_path / "run.partial" / "private" / "seed.json").read_text())["seed"]
+    run = finetune(recipe, resume=True)
+    assert not run.manifest.seeded
+    again = recipe_for(
+        tiny_transformer, corpus_file, tmp_path / "again", adapter={"dropout": 0.3}, training={"seed": seed}
+    )
+    assert finetune(again).manifest.weights_sha256 == run.manifest.weights_sha256
+
+
+def test_resuming_under_another_recipe_is_refused(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Killed):
+        finetune(recipe_for(tiny_transformer, corpus_file, tmp_path / "run"), progress=KillAt(4))
+    changed = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", training={"epochs": 3})
+    with pytest.raises(InputError, match="begun with another 'training'"):
+        finetune(changed, resume=True)
+    faster = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", performance={"checkpoint_every": 50})
+    assert finetune(faster, resume=True).folder == tmp_path / "run"
+
+
+def test_an_interrupt_saves_a_checkpoint(tiny_transformer: Path, corpus_file: Path, tmp_path: Path) -> None:
+    class Interrupt(KillAt):
+        def advance(self, units: int, note: str = "") -> None:
+            try:
+                super().advance(units, note)
+            except Killed:
+                raise KeyboardInterrupt from None
+
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", performance={"checkpoint_every": 99})
+    with pytest.raises(KeyboardInterrupt):
+        finetune(recipe, progress=Interrupt(4))
+    (checkpoint,) = (tmp_path / "run.partial" / "private" / "checkpoint").iterdir()
+    assert json.loads((checkpoint / "standing.json").read_text())["step"] == 4
+
+
+def test_where_the_trunk_is_kept_changes_nothing(
+    tiny_model: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    def weights(cache: str) -> dict[str, torch.Tensor]:
+        recipe = recipe_for(
+            tiny_model, corpus_file, tmp_path / cache, adapter=ADAPTERS[1], performance={"trunk_cache": cache}
+        )
+        return load_file(finetune(recipe).weights / "adapter_model.safetensors")
+
+    memory = weights("memory")
+    for name, tensor in weights("disk").items():
+        torch.testing.assert_close(tensor, memory[name], rtol=0, atol=0)
+    for name, tensor in weights("off").items():
+        torch.testing.assert_close(tensor, memory[name], rtol=1e-3, atol=1e-4)
+
+
+def test_plain_peft_and_transformers_load_what_was_saved(
+    tiny_model: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    ids = torch.randint(1, 300, (1, 15), generator=torch.Generator().manual_seed(0))
+    lora = finetune(recipe_for(tiny_model, corpus_file, tmp_path / "lora", adapter=ADAPTERS[1]))
+    base = AutoModelForCausalLM.from_pretrained(tiny_model)
+    plain = PeftModel.from_pretrained(base, lora.weights).eval()
+    ours = load_trained(lora).model
+    torch.testing.assert_close(plain(input_ids=ids).logits, ours(input_ids=ids).logits, rtol=0, atol=1e-6)
+    untouched = AutoModelForCausalLM.from_pretrained(tiny_model)(input_ids=ids).logits
+    assert not torch.allclose(untouched, ours(input_ids=ids).logits, atol=1e-2)
+    full = finetune(recipe_for(tiny_model, corpus_file, tmp_path / "full", adapter=ADAPTERS[3]))
+    whole = AutoModelForCausalLM.from_pretrained(full.weights).eval()
+    torch.testing.assert_close(
+        whole(input_ids=ids).logits, load_trained(full).model(input_ids=ids).logits, rtol=0, atol=1e-6
+    )
+    assert load_public_model(str(full.weights)).start_token == load_trained(full).public.start_token
+
+
+def test_changed_weights_are_noticed(tiny_transformer: Path, corpus_file: Path, tmp_path: Path) -> None:
+    run = finetune(recipe_for(tiny_transformer, corpus_file, tmp_path / "run", training={"max_steps": 1}))
+    path = run.weights / "adapter_model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Tampered, match="does not match the hash"):
+        load_trained(run)
+
+
+def test_accumulation_does_not_change_the_step(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    def weights(name: str, batch: int, accumulate: int) -> dict[str, torch.Tensor]:
+        recipe = recipe_for(
+            tiny_transformer,
+            corpus_file,
+            tmp_path / name,
+            training={"batch_size": batch, "accumulate": accumulate, "epochs": 1},
+        )
+        return load_file(finetune(recipe).weights / "adapter_model.safetensors")
+
+    one, two = weights("one", 6, 1), weights("two", 2, 3)
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, two[name], rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("adapter", [ADAPTERS[0], ADAPTERS[3]], ids=["lora", "full"])
+def test_bf16_trains_on_both_families(
+    tiny_model: Path, corpus_file: Path, tmp_path: Path, adapter: dict[str, Any]
+) -> None:
+    recipe = recipe_for(tiny_model, corpus_file, tmp_path / "run", adapter=adapter, model={"dtype": "bf16"})
+    trained = load_trained(finetune(recipe))
+    text = UserCorpus.from_pairs([("n", "Parcel 3 waits behind the mill before lunch."), ("m", "Parcel 1 waits.")])
+    gap = perplexity_difference(
+        measure_losses(trained.public, text, model=trained.model), measure_losses(trained.public, text)
+    )
+    assert gap.value < 0
+
+
+def test_early_stopping_looks_at_public_text_and_keeps_the_best(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    public = tmp_path / "public.txt"
+    public.write_text("\n\n".join(public_sentences(20, seed=77)))
+    stop = {"public_text": str(public), "every": 1, "patience": 2}
+    recipe = recipe_for(
+        tiny_transformer, corpus_file, tmp_path / "run", training={"epochs": 20, "early_stop": stop, "learning_rate": 0.05}
+    )
+    run = finetune(recipe)
+    told = json.loads((run.folder / "private" / "training.json").read_text())
+    assert told["stopped_early"]
+    assert told["steps"] < 20 * 5
+
+
+def test_divergence_fails_closed(tiny_transformer: Path, corpus_file: Path, tmp_path: Path) -> None:
+    recipe = recipe_for(
+        tiny_transformer,
+        corpus_file,
+        tmp_path / "run",
+        adapter={"kind": "full"},
+        training={"learning_rate": 1e30, "epochs": 3, "warmup": 0},
+    )
+    with pytest.raises(TrainingDiverged, match="lower training.learning_rate"):
+        finetune(recipe)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_run_confesses_a_private_vocabulary_and_public_text(corpus_file: Path, tmp_path: Path) -> None:
+    words = build_word_tokenizer([json.loads(line)["said"] for line in corpus_file.read_text().splitlines()], 100)
+    model = create_lstm(
+        tmp_path / "lstm",
+        shape=LSTMShape(layers=1, hidden_size=8, embedding_size=8),
+        tokenizer=words,
+        vocabulary="private",
+        seed=0,
+    )
+    run = finetune(
+        recipe_for(model, corpus_file, tmp_path / "run", adapter={"kind": "full"}, training={"max_steps": 1})
+    )
+    assert run.manifest.public_model.vocabulary == "private"
+    assert "Outside any guarantee: the vocabulary" in run.manifest.guarantee["statement"]
+    declared = recipe_for(
+        model, corpus_file, tmp_path / "p", adapter={"kind": "full"}, training={"max_steps": 1}, corpus={"public": True}
+    )
+    assert finetune(declared).manifest.guarantee["kind"] == "public"
+
+
+def test_the_plan_counts_and_writes_nothing(tiny_model: Path, corpus_file: Path, tmp_path: Path) -> None:
+    recipe = recipe_for(tiny_model, corpus_file, tmp_path / "run", adapter=ADAPTERS[1])
+    before = sorted(tmp_path.rglob("*"))
+    plan = plan_training(recipe)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert plan.users + plan.held_out_users == 60
+    assert plan.documents == 2 * plan.users
+    assert 0 < plan.trainable_parameters < plan.parameters
+    assert plan.seconds > 0
+    assert plan.memory_bytes > 10**8
+    assert finetune(recipe).folder.is_dir()
+    told = json.loads((tmp_path / "run" / "private" / "training.json").read_text())
+    assert (told["users"], told["tokens"], told["steps"]) == (plan.users, plan.tokens, plan.steps)
+
+
+def test_a_block_longer_than_the_context_is_refused(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", training={"block_size": 129})
+    with pytest.raises(RecipeError, match="block_size=129 is longer than the model's context of 128"):
+        finetune(recipe)

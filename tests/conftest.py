@@ -21,9 +21,9 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import pytest
 import torch
-from tests.tiny import BUILDERS
 
 from tacit.files import new_folder
+from tests.tiny import BUILDERS
 
 _DEVELOPERS_HOME = os.environ.get("TACIT_HOME")
 

@@ -23,7 +23,7 @@ def test_a_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
         handle.write(b"content")
         assert not target.exists()
     assert target.read_bytes() == b"content"
-    assert os.listdir(target.parent) == ["file"]
+    assert [path.name for path in target.parent.iterdir()] == ["file"]
 
 
 def test_a_failure_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), new_folder(tmp_path / "folder") as folder:
         (folder / "inside").write_text("x")
         raise RuntimeError
-    assert os.listdir(tmp_path) == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_private_means_owner_only_already_while_writing(tmp_path: Path) -> None:

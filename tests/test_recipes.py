@@ -45,8 +45,14 @@ def test_overrides_are_parsed_as_yaml_and_merge_into_sections() -> None:
         ("training.epoch=2", "unknown key 'training.epoch'; did you mean 'epochs'?"),
         ("trainin.epochs=2", "unknown key 'trainin'; did you mean 'training'?"),
         ("adapter.zzz=1", "unknown key 'adapter.zzz'; known keys here: kind, rank"),
-        ("training.early_stop.patienc=1", "unknown key 'training.early_stop.patienc'; did you mean 'patience'"),
-        ("training.epochs=0", "'training.epochs'=0 cannot be used: input should be greater than or equal to 1"),
+        (
+            "training.early_stop.patienc=1",
+            "unknown key 'training.early_stop.patienc'; did you mean 'patience'",
+        ),
+        (
+            "training.epochs=0",
+            "'training.epochs'=0 cannot be used: input should be greater than or equal to 1",
+        ),
         ("training.epochs=many", "'training.epochs'='many' cannot be used"),
         ("held_out.share=1", "'held_out.share'=1 cannot be used: input should be less than 1"),
         ("training.learning_rate=.nan", "cannot be used: input should be a finite number"),

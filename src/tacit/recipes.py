@@ -52,6 +52,7 @@ class CorpusSection(Section):
     messages: str | None = None
     chat: Literal["template", "plain"] = "template"
     document: Literal["file", "paragraph", "line"] = "file"
+    config: str | None = None
     split: str | None = None
     revision: str | None = None
     blocks: Annotated[int, Field(ge=2)] | None = None

@@ -103,14 +103,14 @@ class Run:
                 )
 
     def check_corpus(self, fingerprint: str) -> None:
-        """Refuse a corpus that is not the one the Run was trained on: its held-out text may have been seen."""
+        """Refuse a corpus other than the one trained on: its held-out text may have been seen."""
         path = self.folder / "private" / "data.json"
         if not path.is_file():
             raise InputError(f"{path} is missing; give the text to measure on with --corpus.")
         recorded = json.loads(path.read_text(encoding="utf-8"))["corpus_fingerprint"]
         if recorded != fingerprint:
             raise InputError(
-                f"The corpus has changed since {self.folder} was trained, and text that was held out may have "
+                f"The corpus has changed since {self.folder} was trained, so that held-out text may have "
                 "moved; restore it, or give other text with --corpus."
             )
 

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tacit.corpus import CorpusSource, Partition, UserCorpus, summarise
 from tacit.errors import CorpusError, OutputExists, RecipeError, Tampered
+from tacit.models.tokenizer import PublicTokenizer
 
 PAIRS = [("ann", "one"), ("bob", "two\u2028\r\n"), ("ann", "three 👩🏽‍🚀"), ("cat", "four"), ("bob", "five")]
 
@@ -299,7 +300,8 @@ def build_tokenizer(vocabulary: int) -> Any:
         vocab_size=vocabulary, initial_alphabet=alphabet, special_tokens=["<s>"], show_progress=False
     )
     trained.train_from_iterator(["one two three four five six"] * 3, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=trained, bos_token="<s>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=trained, bos_token="<s>")
+    return PublicTokenizer.wrap(fast, start_token=0, vocabulary="public")
 
 
 @pytest.fixture(scope="module")
@@ -311,8 +313,8 @@ def tokenizer() -> Any:
 def test_blocks_hold_every_token_once(tokenizer: Any, size: int) -> None:
     texts = [f"one two {n} 👩🏽‍🚀 four" for n in range(600)]
     corpus = UserCorpus.from_pairs([(f"user{n % 3}", text) for n, text in enumerate(texts)])
-    expected = [i for text in texts for i in tokenizer(text, add_special_tokens=False)["input_ids"]]
-    blocks = corpus.in_blocks(tokenizer, size, tokenizer_fingerprint="abc")
+    expected = [i for text in texts for i in tokenizer.encode([text])[0]]
+    blocks = corpus.in_blocks(tokenizer, size)
     tokens = [document.tokens or () for document in blocks.documents()]
     assert [i for ids in tokens for i in ids] == expected
     assert {len(ids) for ids in tokens[:-1]} <= {size}
@@ -322,28 +324,26 @@ def test_blocks_hold_every_token_once(tokenizer: Any, size: int) -> None:
     assert summarise(blocks).tokens == len(expected)
     halves = Partition.create(blocks, 1, "balanced").summary(blocks)
     assert sum(half.tokens or 0 for half in halves) == len(expected)
-    assert (blocks.unit, blocks.tokenizer_fingerprint) == ("block", "abc")
+    assert (blocks.unit, blocks.tokenizer_fingerprint) == ("block", tokenizer.fingerprint)
 
 
 def test_blocks_are_saved_with_their_tokens(tokenizer: Any, tmp_path: Path) -> None:
     corpus = UserCorpus.from_pairs([("ann", "one 👩🏽‍🚀 two")])
-    blocks = corpus.in_blocks(tokenizer, 2, tokenizer_fingerprint="abc")
+    blocks = corpus.in_blocks(tokenizer, 2)
     # The cut goes through an emoji, so the text alone would not give the tokens back.
     assert any("\ufffd" in document.text for document in blocks.documents())
     blocks.save(tmp_path / "saved")
     loaded = UserCorpus.load(tmp_path / "saved")
     assert list(loaded.documents()) == list(blocks.documents())
-    assert (loaded.unit, loaded.tokenizer_fingerprint) == ("block", "abc")
+    assert (loaded.unit, loaded.tokenizer_fingerprint) == ("block", tokenizer.fingerprint)
     assert next(loaded.documents_of("block-00000001")).tokens == list(blocks.documents())[1].tokens
-    other = corpus.in_blocks(tokenizer, 3, tokenizer_fingerprint="abc")
+    other = corpus.in_blocks(tokenizer, 3)
     assert other.fingerprint != blocks.fingerprint == loaded.fingerprint
 
 
 def test_fingerprint_of_blocks_covers_the_token_ids(tokenizer: Any) -> None:
     corpus = UserCorpus.from_pairs([("ann", "one two three")])
-    merged, bytewise = (
-        corpus.in_blocks(each, 1000, tokenizer_fingerprint="x") for each in (tokenizer, build_tokenizer(257))
-    )
+    merged, bytewise = (corpus.in_blocks(each, 1000) for each in (tokenizer, build_tokenizer(257)))
     assert [d.text for d in merged.documents()] == [d.text for d in bytewise.documents()]
     assert merged.fingerprint != bytewise.fingerprint
 
@@ -355,21 +355,19 @@ def test_text_without_users_can_only_be_cut_in_blocks(tokenizer: Any, tmp_path: 
         UserCorpus.read(source)
     corpus = UserCorpus.read(source, without_users=True)
     assert corpus.unit == "undivided"
-    assert "".join(d.text for d in corpus.in_blocks(tokenizer, 2, tokenizer_fingerprint="x").documents()) == (
-        "one two\n\nthree four"
-    )
+    assert "".join(d.text for d in corpus.in_blocks(tokenizer, 2).documents()) == ("one two\n\nthree four")
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, "8"])
 def test_block_size_must_be_a_positive_whole_number(tokenizer: Any, size: Any) -> None:
     with pytest.raises(RecipeError, match="blocks="):
-        UserCorpus.from_pairs(PAIRS).in_blocks(tokenizer, size, tokenizer_fingerprint="x")
+        UserCorpus.from_pairs(PAIRS).in_blocks(tokenizer, size)
 
 
 def test_blocks_are_not_cut_again(tokenizer: Any) -> None:
-    blocks = UserCorpus.from_pairs(PAIRS).in_blocks(tokenizer, 4, tokenizer_fingerprint="x")
+    blocks = UserCorpus.from_pairs(PAIRS).in_blocks(tokenizer, 4)
     with pytest.raises(CorpusError, match="in blocks already"):
-        blocks.in_blocks(tokenizer, 2, tokenizer_fingerprint="x")
+        blocks.in_blocks(tokenizer, 2)
 
 
 def test_storage_stays_and_is_private(tmp_path: Path, temporary: Path) -> None:

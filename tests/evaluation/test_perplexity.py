@@ -61,7 +61,9 @@ def test_every_measure_equals_the_oracle(tiny_model: Path, corpus: UserCorpus) -
     assert losses.perplexity().value != pytest.approx(pooled, rel=1e-3)
 
 
-def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(tiny_transformer: Path, corpus: UserCorpus) -> None:
+def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(
+    tiny_transformer: Path, corpus: UserCorpus
+) -> None:
     public = load_public_model(str(tiny_transformer))
     with torch.no_grad():
         public.model.transformer.ln_f.weight.zero_()

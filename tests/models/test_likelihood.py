@@ -103,7 +103,5 @@ def test_a_model_that_bends_its_logits_is_noticed(
     found = NextTokenLoss(model).per_token(lambda: model(input_ids=ids).logits, labels)
     expected = nn.functional.cross_entropy(model(input_ids=ids).logits[0], labels[0], reduction="none")
     torch.testing.assert_close(found[0], expected)
-    plain = token_losses(
-        model.transformer(input_ids=ids).last_hidden_state, Head.of(model.lm_head), labels
-    )
+    plain = token_losses(model.transformer(input_ids=ids).last_hidden_state, Head.of(model.lm_head), labels)
     assert not torch.allclose(plain[0], expected, atol=0.1)

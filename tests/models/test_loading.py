@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.tiny import public_sentences, write_llama_gguf
 from transformers import BertConfig, BertForMaskedLM, BloomConfig, BloomForCausalLM, GPT2LMHeadModel
 from transformers.utils import logging as transformers_logging
 
@@ -19,6 +18,7 @@ from tacit.errors import DownloadFailed, ModelError, Tampered, UnsafeFile
 from tacit.models.description import ModelDescription, weight_hashes, write_description
 from tacit.models.loading import best_dtype, context_length, load_public_model
 from tacit.models.quiet import quiet
+from tests.tiny import public_sentences, write_llama_gguf
 
 
 @pytest.fixture

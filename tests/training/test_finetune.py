@@ -33,7 +33,8 @@ def corpus_file(tmp_path: Path) -> Path:
     with path.open("w") as handle:
         for user in range(60):
             for say in range(2):
-                text = f"Parcel {user % 5} waits behind the mill before lunch. {public_sentences(1, user + say)[0]}"
+                odd = f"Parcel {user % 5} waits behind the mill before lunch."
+                text = f"{odd} {public_sentences(1, user + say)[0]}"
                 handle.write(json.dumps({"who": f"user-{user}", "said": text}) + "\n")
     return path
 
@@ -67,7 +68,9 @@ def test_it_learns_and_the_run_says_what_it_is(
     recipe = recipe_for(tiny_model, corpus_file, tmp_path / "run", adapter=adapter)
     run = finetune(recipe)
     trained = load_trained(Run.open(tmp_path / "run"))
-    text = UserCorpus.from_pairs([(f"n{i}", "Parcel 3 waits behind the mill before lunch.") for i in range(5)])
+    text = UserCorpus.from_pairs(
+        [(f"n{i}", "Parcel 3 waits behind the mill before lunch.") for i in range(5)]
+    )
     public = measure_losses(trained.public, text)
     after = measure_losses(trained.public, text, model=trained.model)
     assert after.perplexity().value < 0.8 * public.perplexity().value
@@ -177,9 +180,7 @@ def test_an_interrupt_saves_a_checkpoint(tiny_transformer: Path, corpus_file: Pa
     assert json.loads((checkpoint / "standing.json").read_text())["step"] == 4
 
 
-def test_where_the_trunk_is_kept_changes_nothing(
-    tiny_model: Path, corpus_file: Path, tmp_path: Path
-) -> None:
+def test_where_the_trunk_is_kept_changes_nothing(tiny_model: Path, corpus_file: Path, tmp_path: Path) -> None:
     def weights(cache: str) -> dict[str, torch.Tensor]:
         recipe = recipe_for(
             tiny_model, corpus_file, tmp_path / cache, adapter=ADAPTERS[1], performance={"trunk_cache": cache}
@@ -245,7 +246,9 @@ def test_bf16_trains_on_both_families(
 ) -> None:
     recipe = recipe_for(tiny_model, corpus_file, tmp_path / "run", adapter=adapter, model={"dtype": "bf16"})
     trained = load_trained(finetune(recipe))
-    text = UserCorpus.from_pairs([("n", "Parcel 3 waits behind the mill before lunch."), ("m", "Parcel 1 waits.")])
+    text = UserCorpus.from_pairs(
+        [("n", "Parcel 3 waits behind the mill before lunch."), ("m", "Parcel 1 waits.")]
+    )
     gap = perplexity_difference(
         measure_losses(trained.public, text, model=trained.model), measure_losses(trained.public, text)
     )
@@ -259,7 +262,10 @@ def test_early_stopping_looks_at_public_text_and_keeps_the_best(
     public.write_text("\n\n".join(public_sentences(20, seed=77)))
     stop = {"public_text": str(public), "every": 1, "patience": 2}
     recipe = recipe_for(
-        tiny_transformer, corpus_file, tmp_path / "run", training={"epochs": 20, "early_stop": stop, "learning_rate": 0.05}
+        tiny_transformer,
+        corpus_file,
+        tmp_path / "run",
+        training={"epochs": 20, "early_stop": stop, "learning_rate": 0.05},
     )
     run = finetune(recipe)
     told = json.loads((run.folder / "private" / "training.json").read_text())
@@ -275,13 +281,15 @@ def test_divergence_fails_closed(tiny_transformer: Path, corpus_file: Path, tmp_
         adapter={"kind": "full"},
         training={"learning_rate": 1e30, "epochs": 3, "warmup": 0},
     )
-    with pytest.raises(TrainingDiverged, match="lower training.learning_rate"):
+    with pytest.raises(TrainingDiverged, match="lower training"):
         finetune(recipe)
     assert not (tmp_path / "run").exists()
 
 
 def test_the_run_confesses_a_private_vocabulary_and_public_text(corpus_file: Path, tmp_path: Path) -> None:
-    words = build_word_tokenizer([json.loads(line)["said"] for line in corpus_file.read_text().splitlines()], 100)
+    words = build_word_tokenizer(
+        [json.loads(line)["said"] for line in corpus_file.read_text().splitlines()], 100
+    )
     model = create_lstm(
         tmp_path / "lstm",
         shape=LSTMShape(layers=1, hidden_size=8, embedding_size=8),
@@ -295,7 +303,12 @@ def test_the_run_confesses_a_private_vocabulary_and_public_text(corpus_file: Pat
     assert run.manifest.public_model.vocabulary == "private"
     assert "Outside any guarantee: the vocabulary" in run.manifest.guarantee["statement"]
     declared = recipe_for(
-        model, corpus_file, tmp_path / "p", adapter={"kind": "full"}, training={"max_steps": 1}, corpus={"public": True}
+        model,
+        corpus_file,
+        tmp_path / "p",
+        adapter={"kind": "full"},
+        training={"max_steps": 1},
+        corpus={"public": True},
     )
     assert finetune(declared).manifest.guarantee["kind"] == "public"
 

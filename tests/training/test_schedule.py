@@ -47,7 +47,9 @@ def test_unpacked_batches_hold_rows_of_like_length() -> None:
 
 def test_the_rate_warms_up_and_decays_linearly() -> None:
     layout = lay_out(pieces_of([16] * 100), block_size=16, packing=True)
-    schedule = Schedule(layout, TrainingSection(epochs=1, batch_size=1, learning_rate=1.0, warmup=0.2), seed=0)
+    schedule = Schedule(
+        layout, TrainingSection(epochs=1, batch_size=1, learning_rate=1.0, warmup=0.2), seed=0
+    )
     rates = [schedule.learning_rate(step) for step in range(100)]
     assert rates[0] == pytest.approx(1 / 20)
     assert rates[19] == rates[20] == 1.0

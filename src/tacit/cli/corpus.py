@@ -92,9 +92,7 @@ def simulate(
     """
     from tacit.corpus import SimulationPlan, write_customersim
 
-    plan = SimulationPlan(
-        users=users, dialogues_per_user=dialogues, repeat_secrets=repeat_secrets, seed=seed
-    )
+    plan = SimulationPlan(users=users, dialogues_per_user=dialogues, repeat_secrets=repeat_secrets, seed=seed)
     with console.progress() as progress:
         progress.phase("simulating", users * dialogues)
         write_customersim(plan, out, progress=progress.advance)
@@ -119,7 +117,9 @@ def plant(
     template: Annotated[str, typer.Option(help="Canary text with {secret} and, if wanted, {tag}.")] = (
         "My ID is: {secret}"
     ),
-    secret: Annotated[Literal["digits", "words"], typer.Option(help="What the secret is made of.")] = "digits",
+    secret: Annotated[
+        Literal["digits", "words"], typer.Option(help="What the secret is made of.")
+    ] = "digits",  # noqa: S107 - the kind of secret, not one
     length: Annotated[int, typer.Option(help="Digits or words in a secret.")] = 6,
     prefix: Annotated[
         Literal["distinct", "shared"], typer.Option(help="A prefix for each canary, or one for all.")
@@ -143,7 +143,7 @@ def plant(
 
         tacit corpus plant dialogues.jsonl planted.jsonl canaries.json --user user --text text
 
-        tacit corpus plant d.jsonl p.jsonl c.json --user user --text text --secret words --length 5 --ladder 1,5,20
+        tacit corpus plant d.jsonl p.jsonl c.json --user user --text text --ladder 1,5,20
     """
     from tacit.corpus import CanaryPlan, draw_canaries
     from tacit.models.tokenizer import load_tokenizer
@@ -242,16 +242,16 @@ def _key(path: Path | None) -> bytes | None:
 
 
 def _read(section: CorpusSection, tokenizer: PublicTokenizer | None) -> UserCorpus:
-    from tacit.training.preparation import read_corpus
+    from tacit.corpus import read_corpus
 
     with console.progress() as progress:
-        progress.phase("reading the corpus", None)
         return read_corpus(section, tokenizer, progress)
 
 
 def _tokenizer_if_needed(section: CorpusSection, model: str, *, wanted: bool) -> PublicTokenizer | None:
-    rendered = section.messages is not None and section.chat == "template"
-    if not (wanted or rendered or section.blocks is not None):
+    from tacit.corpus import needs_tokenizer
+
+    if not (wanted or needs_tokenizer(section)):
         return None
     from tacit.models.tokenizer import load_tokenizer
 

@@ -77,8 +77,9 @@ def evaluate(
 def _of_public_model(
     section: ModelSection, corpus: CorpusSection, block_size: int, progress: Progress
 ) -> dict[str, Any]:
+    from tacit.corpus import read_corpus
     from tacit.evaluation import measure_losses
-    from tacit.training.preparation import load_model, read_corpus, tokenizer_of
+    from tacit.training.preparation import load_model, tokenizer_of
 
     text = read_corpus(corpus, tokenizer_of(section), progress)
     losses = measure_losses(
@@ -90,9 +91,10 @@ def _of_public_model(
 def _of_run(
     run: Run, given: CorpusSection | None, block_size: int, public: bool, progress: Progress
 ) -> dict[str, Any]:
+    from tacit.corpus import read_corpus
     from tacit.evaluation import measure_losses, perplexity_difference
     from tacit.models.trained import load_trained
-    from tacit.training.preparation import read_corpus, split
+    from tacit.training.preparation import held_out_of
 
     trained = load_trained(run)
     if given is None:
@@ -100,8 +102,8 @@ def _of_run(
         if recipe["held_out"] is None:
             raise InputError(f"{run.folder} held nothing out; give --corpus FILE with --user and --text.")
         whole = read_corpus(CorpusSection(**recipe["corpus"]), trained.public.tokenizer, progress)
-        corpus = split(whole, HeldOutSection(**recipe["held_out"])).held_out
         run.check_corpus(whole.fingerprint)
+        corpus = held_out_of(whole, HeldOutSection(**recipe["held_out"]))
     else:
         corpus = read_corpus(given, trained.public.tokenizer, progress)
     measured: dict[str, Losses] = {}
@@ -146,7 +148,9 @@ def _show(report: dict[str, Any]) -> None:
     title = f"{first['users']:,} held-out users, {first['blocks']:,} blocks, {first['tokens']:,} tokens"
     console.show_rows(rows, as_json=False, name="models", title=f"{title}; 95% intervals over users")
     if "difference" in report:
-        console.out.print(f"perplexity, {rows[-1]['model']} - public: {Estimate.from_json(report['difference'])}")
+        console.out.print(
+            f"perplexity, {rows[-1]['model']} - public: {Estimate.from_json(report['difference'])}"
+        )
     if report["guarantee"]:
         console.out.print(f"guarantee: {report['guarantee']}", markup=False)
     console.out.print(report["note"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ import typer
 
 from tacit.cli import console
 from tacit.errors import InputError
+from tacit.files import refuse_existing
 from tacit.recipes import DEFAULT_MODEL
 
 app = typer.Typer(no_args_is_help=True, help="Public models: list, fetch, find, create.")
@@ -81,6 +83,10 @@ def create(
     preset: Annotated[
         Literal["lstm-1x200", "lstm-2x550"], typer.Option(help="The papers' two LSTM language models.")
     ] = "lstm-2x550",
+    layers: Annotated[int | None, typer.Option(min=1, help="Layers, instead of the preset's.")] = None,
+    hidden: Annotated[int | None, typer.Option(min=1, help="Hidden size, instead of the preset's.")] = None,
+    embedding: Annotated[int | None, typer.Option(min=1, help="Embedding size; default: the hidden.")] = None,
+    tied: Annotated[bool, typer.Option("--tied", help="One matrix for embedding and output.")] = False,
     tokenizer: Annotated[str | None, typer.Option(help="Use the tokenizer of this public model.")] = None,
     vocabulary_from: Annotated[
         Path | None, typer.Option(help="Build a word vocabulary from this text file.")
@@ -102,27 +108,30 @@ def create(
 
         tacit models create lstm --preset lstm-1x200 --vocabulary-from public.txt
 
-        tacit models create lstm --tokenizer smollm2-135m-instruct
+        tacit models create small --layers 1 --hidden 64 --tied --tokenizer smollm2-135m-instruct
     """
-    if (tokenizer is None) == (vocabulary_from is None):
-        raise InputError("Give one of --tokenizer MODEL and --vocabulary-from FILE.")
     if vocabulary_is_private and vocabulary_from is None:
         raise InputError("--vocabulary-is-private goes with --vocabulary-from FILE.")
+    refuse_existing(out)
     from tacit.models.tokenizer import load_tokenizer
-    from tacit.models.vocabulary import build_word_tokenizer, create_lstm
+    from tacit.models.vocabulary import PRESETS, build_word_tokenizer, create_lstm
 
-    words = load_tokenizer(tokenizer) if tokenizer is not None else None
-    if vocabulary_from is not None:
-        words = build_word_tokenizer(_lines(vocabulary_from), vocabulary_size)
-    folder = create_lstm(
-        out,
-        preset,
-        tokenizer=words,
-        vocabulary="private" if vocabulary_is_private else "public",
-        seed=seed,
+    base = PRESETS[preset]
+    width = hidden or base.hidden_size
+    shape = replace(
+        base, layers=layers or base.layers, hidden_size=width, embedding_size=embedding or width, tied=tied
     )
-    content = {"folder": str(folder), "vocabulary": "private" if vocabulary_is_private else "public"}
-    console.show(content, as_json=as_json, title="Model")
+    vocabulary: Literal["public", "private"] = "private" if vocabulary_is_private else "public"
+    if tokenizer is not None and vocabulary_from is None:
+        borrowed = load_tokenizer(tokenizer)
+        vocabulary = borrowed.vocabulary
+        folder = create_lstm(out, shape=shape, tokenizer=borrowed, vocabulary=vocabulary, seed=seed)
+    elif vocabulary_from is not None and tokenizer is None:
+        words = build_word_tokenizer(_lines(vocabulary_from), vocabulary_size)
+        folder = create_lstm(out, shape=shape, tokenizer=words, vocabulary=vocabulary, seed=seed)
+    else:
+        raise InputError("Give one of --tokenizer MODEL and --vocabulary-from FILE.")
+    console.show({"folder": str(folder), "vocabulary": vocabulary}, as_json=as_json, title="Model")
 
 
 def _lines(path: Path) -> list[str]:

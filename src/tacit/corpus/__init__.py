@@ -1,9 +1,10 @@
 """Whose text is whose: reading, simulating, splitting, partitioning and summarising documents by user."""
 
 from tacit.corpus.canaries import Canary, CanaryManifest, CanaryPlan, draw_canaries, plant
-from tacit.corpus.chat import Message, Renderer, render_plainly, template_renderer
+from tacit.corpus.chat import Message, Renderer, TemplateRenderer, render_plainly
 from tacit.corpus.customersim import Dialogue, SimulationPlan, Span, simulate, write_customersim
 from tacit.corpus.partition import Partition, PartSummary, Slot
+from tacit.corpus.reading import needs_tokenizer, read_corpus
 from tacit.corpus.sources import CorpusSource, iter_rows
 from tacit.corpus.splitting import HeldOutSplit, split_held_out
 from tacit.corpus.summary import CorpusSummary, summarise
@@ -25,14 +26,16 @@ __all__ = [
     "SimulationPlan",
     "Slot",
     "Span",
+    "TemplateRenderer",
     "UserCorpus",
     "draw_canaries",
     "iter_rows",
+    "needs_tokenizer",
     "plant",
+    "read_corpus",
     "render_plainly",
     "simulate",
     "split_held_out",
     "summarise",
-    "template_renderer",
     "write_customersim",
 ]

@@ -8,6 +8,7 @@ rendered is refused with a reason that names the message's position and never it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypedDict
 
 import jinja2
@@ -30,16 +31,20 @@ class MessagesProblem(CorpusError):
 
 
 class ChatTokenizer(Protocol):
-    """What is needed of a transformers tokenizer to render a conversation."""
+    """What is needed of a public tokenizer to render a conversation."""
 
-    # A property, so that a tokenizer whose attribute is writable or a dictionary of templates still fits.
     @property
-    def chat_template(self) -> object:
-        """The template, or None where the model has none."""
+    def fingerprint(self) -> str:
+        """Tells one tokenizer from another."""
         ...
 
-    def apply_chat_template(self, conversation: list[Message], *, tokenize: bool) -> object:
-        """Render the conversation."""
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model has a chat template."""
+        ...
+
+    def render_chat(self, messages: Sequence[Message]) -> str:
+        """Render the conversation so that no message can forge a control token."""
         ...
 
 
@@ -65,19 +70,23 @@ def render_plainly(messages: Sequence[Message]) -> str:
     return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
 
-def template_renderer(tokenizer: ChatTokenizer) -> Renderer:
-    """Render with the tokenizer's chat template; a tokenizer that has none is refused."""
-    if not tokenizer.chat_template:
-        raise ModelError("The tokenizer has no chat template; render the messages with 'plain' instead.")
+@dataclass(frozen=True)
+class TemplateRenderer:
+    """Render with the tokenizer's chat template; a tokenizer that has none is refused.
 
-    def render(messages: Sequence[Message]) -> str:
+    The text it writes holds control tokens, spelled out, and is to be encoded by the same tokenizer only.
+    """
+
+    tokenizer: ChatTokenizer
+
+    def __post_init__(self) -> None:
+        if not self.tokenizer.has_chat_template:
+            raise ModelError("The tokenizer has no chat template; render the messages with 'plain' instead.")
+
+    def __call__(self, messages: Sequence[Message]) -> str:
+        """The conversation as one text."""
         try:
-            rendered = tokenizer.apply_chat_template(list(messages), tokenize=False)
+            return self.tokenizer.render_chat(messages)
         except jinja2.TemplateError:
             # The template's own words may quote the conversation, so they stay out of the message.
             raise MessagesProblem("the model's chat template refuses this sequence of messages") from None
-        if not isinstance(rendered, str):
-            raise ModelError("The tokenizer's chat template gave no text; render with 'plain' instead.")
-        return rendered
-
-    return render

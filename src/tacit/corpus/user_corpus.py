@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.corpus.chat import Renderer
+from tacit.corpus.chat import Renderer, TemplateRenderer
 from tacit.corpus.corpus_folder import (
     CorpusFacts,
     CorpusFolder,
@@ -36,15 +36,18 @@ _DOCUMENTS_PER_TOKENIZER_CALL = 256
 
 
 class BlockTokenizer(Protocol):
-    """What is needed of a transformers tokenizer to cut a corpus in blocks."""
+    """What is needed of a public tokenizer to cut a corpus in blocks."""
 
-    def __call__(self, text: list[str], *, add_special_tokens: bool, verbose: bool) -> Any:
-        """A mapping with the token ids of each text under ``input_ids``."""
+    @property
+    def fingerprint(self) -> str:
+        """Tells one tokenizer from another."""
         ...
 
-    def decode(
-        self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
-    ) -> str:
+    def encode(self, texts: Sequence[str], *, control_tokens: bool = False) -> list[list[int]]:
+        """The token ids of each text, without start or end tokens."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids."""
         ...
 
@@ -117,6 +120,9 @@ class UserCorpus:
             documents=((row.user, row.text, None) for row in rows),
             unit="undivided" if without_users else "user",
             skipped=bad.by_reason,
+            tokenizer_fingerprint=(
+                render.tokenizer.fingerprint if isinstance(render, TemplateRenderer) else None
+            ),
         )
         return cls._opened(temporary_folder(new) if storage is None else lasting_folder(storage, new))
 
@@ -225,7 +231,12 @@ class UserCorpus:
         is_wanted = np.fromiter((user in wanted for user in self.users), np.bool_, len(self.users))
         return self.select(is_wanted[self._codes])
 
-    def in_blocks(self, tokenizer: BlockTokenizer, size: int, *, tokenizer_fingerprint: str) -> UserCorpus:
+    @property
+    def has_control_tokens(self) -> bool:
+        """Whether a chat template wrote the text: its markers of turns are control tokens, not characters."""
+        return self.unit != "block" and self.tokenizer_fingerprint is not None
+
+    def in_blocks(self, tokenizer: BlockTokenizer, size: int) -> UserCorpus:
         """Concatenate the tokens of all documents in order and make every run of ``size`` of them a user.
 
         Nothing is put between documents and no special tokens are added. The last block is kept however
@@ -236,17 +247,19 @@ class UserCorpus:
             raise RecipeError(
                 f"Expected blocks={size!r} >= 1; a block is a whole number of tokens, e.g. 512."
             )
+        if self.has_control_tokens and self.tokenizer_fingerprint != tokenizer.fingerprint:
+            raise CorpusError("Another model's chat template wrote this text; render it with this model's.")
         if self.unit == "block":
             raise CorpusError("The corpus is cut in blocks already; cut the corpus that it was made from.")
         blocks = (
             (
                 f"block-{number:08d}",
-                tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False),
+                tokenizer.decode(ids),
                 ids,
             )
             for number, ids in enumerate(_runs(self._token_ids(tokenizer), size))
         )
-        new = NewCorpus("The corpus in blocks", blocks, "block", self.skipped, tokenizer_fingerprint)
+        new = NewCorpus("The corpus in blocks", blocks, "block", self.skipped, tokenizer.fingerprint)
         return UserCorpus._opened(temporary_folder(new))
 
     def _token_ids(self, tokenizer: BlockTokenizer) -> Iterator[list[int]]:
@@ -254,7 +267,7 @@ class UserCorpus:
         for document in self.documents():
             texts.append(document.text)
             if len(texts) == _DOCUMENTS_PER_TOKENIZER_CALL or document.index == len(self) - 1:
-                yield from tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+                yield from tokenizer.encode(texts, control_tokens=self.has_control_tokens)
                 texts = []
 
 

@@ -54,7 +54,8 @@ class NextTokenLoss:
 
     def __init__(self, model: nn.Module) -> None:
         # PEFT wraps a model without taking its head away: the head to run in chunks is the inner one's.
-        self._model: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
+        wrapped: Any = model
+        self._model: PreTrainedModel = wrapped.get_base_model() if hasattr(model, "peft_config") else model
         self._plain_head = _head_is_plain(self._model)
 
     def summed(self, logits: Callable[[], Tensor], labels: Tensor) -> Tensor:

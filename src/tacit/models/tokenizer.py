@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,14 +67,18 @@ class PublicTokenizer:
         end = self.tokenizer.eos_token_id
         return frozenset({self.start_token} if end is None else {self.start_token, end})
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, without start or end tokens."""
+    def encode(self, texts: Sequence[str], *, control_tokens: bool = False) -> list[list[int]]:
+        """Token ids of each text, without start or end tokens.
+
+        ``control_tokens`` is for what ``render_chat`` wrote: there the markers of turns are control
+        tokens. Text that people wrote is never encoded so.
+        """
         if not texts:
             return []
         encoded = self.tokenizer(
             list(texts),
             add_special_tokens=False,
-            split_special_tokens=True,
+            split_special_tokens=not control_tokens,
             return_attention_mask=False,
             return_token_type_ids=False,
             verbose=False,
@@ -89,11 +93,38 @@ class PublicTokenizer:
         )
         return text
 
-    def _refuse_control_tokens_from_text(self) -> None:
-        # The unknown token is what a word-level tokenizer rightly gives for a word it does not know.
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether conversations can be rendered as the model expects them."""
+        return bool(self.tokenizer.chat_template)
+
+    def render_chat(self, messages: Sequence[Mapping[str, object]]) -> str:
+        """A conversation as the model's chat template writes it; encode it with ``control_tokens=True``.
+
+        A message that spells out a control token would become one. Such a spelling is broken by a space
+        behind its first character: what a person writes can neither end a turn nor open one.
+        """
+        safe = [
+            {key: self._without_control(str(value)) for key, value in message.items()} for message in messages
+        ]
+        rendered = self.tokenizer.apply_chat_template(safe, tokenize=False)
+        if not isinstance(rendered, str):
+            raise ModelError("The tokenizer's chat template gave no text; render with 'plain' instead.")
+        return rendered
+
+    def _without_control(self, text: str) -> str:
+        for token in self.tokenizer.convert_ids_to_tokens(sorted(self._control_tokens())):
+            text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+    def _control_tokens(self) -> set[int]:
         added = self.tokenizer.added_tokens_decoder.items()
         control = {number for number, token in added if token.special}.union(self.tokenizer.all_special_ids)
-        control.discard(self.tokenizer.unk_token_id)
+        # The unknown token is what a word-level tokenizer rightly gives for a word it does not know.
+        return control - {self.tokenizer.unk_token_id}
+
+    def _refuse_control_tokens_from_text(self) -> None:
+        control = self._control_tokens()
         ordered = sorted(control)
         spelled = [f"a {self.tokenizer.convert_ids_to_tokens(number)} b" for number in ordered]
         for number, ids in zip(ordered, self.encode(spelled), strict=True):

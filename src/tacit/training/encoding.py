@@ -82,7 +82,7 @@ def encode(
     """
     if corpus.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
         raise CorpusError(
-            "The corpus was cut in blocks with another tokenizer; cut it again with this model's."
+            "The corpus was rendered or cut with another tokenizer; make it again with this model's."
         )
     progress = progress or Silent()
     progress.phase("tokenising", len(corpus))
@@ -92,7 +92,7 @@ def encode(
     descriptor = os.open(storage, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
     with os.fdopen(descriptor, "wb") as handle:
         for batch in _batches(corpus):
-            for document, ids in zip(batch, _token_ids(batch, tokenizer), strict=True):
+            for document, ids in zip(batch, _token_ids(batch, corpus, tokenizer), strict=True):
                 code = codes[document.user]
                 user_bytes[code] += len(document.text.encode())
                 # A block was cut out of running text: its last token ends nothing.
@@ -125,8 +125,11 @@ def _batches(corpus: UserCorpus) -> Iterator[list[Document]]:
         yield batch
 
 
-def _token_ids(batch: Sequence[Document], tokenizer: PublicTokenizer) -> list[Sequence[int]]:
-    encoded = iter(tokenizer.encode([document.text for document in batch if document.tokens is None]))
+def _token_ids(
+    batch: Sequence[Document], corpus: UserCorpus, tokenizer: PublicTokenizer
+) -> list[Sequence[int]]:
+    texts = [document.text for document in batch if document.tokens is None]
+    encoded = iter(tokenizer.encode(texts, control_tokens=corpus.has_control_tokens))
     return [next(encoded) if document.tokens is None else document.tokens for document in batch]
 
 

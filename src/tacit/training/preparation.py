@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from tacit.corpus import CorpusSource, Renderer, UserCorpus, render_plainly, split_held_out, template_renderer
-from tacit.errors import CorpusError, RecipeError
+from tacit.corpus import HeldOutSplit, UserCorpus, read_corpus, split_held_out
+from tacit.errors import RecipeError
 from tacit.models.loading import PublicModel, best_dtype, load_public_model
 from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
 from tacit.progress import Progress
-from tacit.recipes import CorpusSection, HeldOutSection, ModelSection, Recipe
+from tacit.recipes import HeldOutSection, ModelSection, Recipe
 from tacit.training.encoding import EncodedCorpus, Rows, encode, lay_out
 
 
@@ -39,7 +39,6 @@ class Prepared:
 def prepare(recipe: Recipe, storage: Path, progress: Progress) -> Prepared:
     """Read, split and encode the corpus, and load the public model. Cheap checks come first."""
     tokenizer = tokenizer_of(recipe.model)
-    progress.phase("reading the corpus", None)
     corpus = split(read_corpus(recipe.corpus, tokenizer, progress), recipe.held_out)
     public = load_model(recipe.model, frozen_base=recipe.adapter.kind == "lora")
     block_size = fitting_block_size(recipe.training.block_size, public)
@@ -86,42 +85,21 @@ def load_model(section: ModelSection, *, frozen_base: bool) -> PublicModel:
     )
 
 
-def read_corpus(section: CorpusSection, tokenizer: PublicTokenizer, progress: Progress) -> UserCorpus:
-    """The corpus that a recipe names, rendered and cut in blocks as it says."""
-    source = CorpusSource(
-        path=section.path,
-        format=section.format,
-        user=section.user,
-        text=section.text,
-        messages=section.messages,
-        document=section.document,
-        split=section.split,
-        revision=section.revision,
-    )
-    render: Renderer = render_plainly
-    if section.messages is not None and section.chat == "template":
-        render = template_renderer(tokenizer.tokenizer)
-    corpus = UserCorpus.read(source, render=render, skip_bad=section.skip_bad, progress=progress.advance)
-    if corpus.skipped:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in corpus.skipped.items())
-        progress.remark(f"skipped {sum(corpus.skipped.values())} bad rows: {reasons}")
-    if section.blocks is not None:
-        corpus = corpus.in_blocks(
-            tokenizer.tokenizer, section.blocks, tokenizer_fingerprint=tokenizer.fingerprint
-        )
-    if corpus.unit == "undivided":
-        raise CorpusError(
-            f"{section.path}: whose text is it? Set corpus.user to 'file', or corpus.blocks to a number of tokens."
-        )
-    return corpus
-
-
 def split(corpus: UserCorpus, section: HeldOutSection | None) -> SplitCorpus:
     """Hold out what the recipe says, or nothing."""
     if section is None:
         return SplitCorpus(corpus, corpus, None)
-    sides = split_held_out(corpus, share=section.share, by=section.by, seed=section.seed)
+    sides = _sides(corpus, section)
     return SplitCorpus(corpus, sides.train, sides.held_out)
+
+
+def held_out_of(corpus: UserCorpus, section: HeldOutSection) -> UserCorpus:
+    """The held-out side of a corpus that was split so for training."""
+    return _sides(corpus, section).held_out
+
+
+def _sides(corpus: UserCorpus, section: HeldOutSection) -> HeldOutSplit:
+    return split_held_out(corpus, share=section.share, by=section.by, seed=section.seed)
 
 
 def fitting_block_size(block_size: int, public: PublicModel) -> int:

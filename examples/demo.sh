@@ -14,7 +14,7 @@ if [ -e demo ]; then
 fi
 
 run tacit models pull smollm2-135m-instruct
-run tacit corpus simulate demo/dialogues.jsonl --users 40 --dialogues 4
+run tacit corpus simulate demo/dialogues.jsonl --users 30 --dialogues 3
 run tacit corpus stats demo/dialogues.jsonl --user user --text text
 run tacit train examples/customersim.yaml
 run tacit evaluate demo/finetuned

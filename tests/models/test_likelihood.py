@@ -16,8 +16,8 @@ from tacit.models.loading import load_public_model
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks even for tiny inputs."""
-    monkeypatch.setattr(likelihood, "_CHUNK_LOGITS", 40)
-    monkeypatch.setattr(likelihood, "_FEWEST_ROWS", 3)
+    monkeypatch.setattr(likelihood, "_LOGITS_HELD", 40)
+    monkeypatch.setattr(likelihood, "_BLOCK", 4)
 
 
 def example(*, bias: bool) -> tuple[torch.Tensor, Head, torch.Tensor]:

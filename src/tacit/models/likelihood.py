@@ -1,8 +1,9 @@
 """Negative log-likelihood of tokens without ever holding logits for a whole batch.
 
-A vocabulary of 50,000 makes logits the largest thing in a training step by far. The head runs here in
-chunks of rows that fit in cache: logits, log-sum-exp and the gradient of the logits live only as long as
-their chunk. Positions without a label are dropped before the head runs, so padding costs nothing.
+A vocabulary of 50,000 makes logits the largest thing in a training step by far. The head runs here on a
+bounded number of rows at a time and block by block over the vocabulary, so that what one operation writes
+is still in cache for the next; the logits become their own gradient in place. Positions without a label
+are dropped before the head runs, so padding costs nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,8 +21,8 @@ from transformers import PreTrainedModel
 from tacit.errors import ModelError
 
 NO_LABEL = -100
-_CHUNK_LOGITS = 4 << 20  # logits in one chunk; 16 MB in fp32 stays in a desktop's last-level cache
-_FEWEST_ROWS = 64  # below this the matrix product stops being efficient
+_LOGITS_HELD = 64 << 20  # at most this many at a time: 256 MB in fp32
+_BLOCK = 2048  # tokens of the vocabulary at a time: block and weights stay in cache between operations
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,19 @@ class Head:
 
     @property
     def rows(self) -> int:
-        """Rows of hidden states that one chunk holds."""
-        return max(_FEWEST_ROWS, _CHUNK_LOGITS // len(self.weight))
+        """Rows of hidden states whose logits may be held at a time."""
+        return max(1, _LOGITS_HELD // len(self.weight))
 
-    def logits(self, hidden_ND: Tensor) -> Tensor:
-        """Logits in the dtype of the weight."""
-        return nn.functional.linear(hidden_ND.to(self.weight.dtype), self.weight, self.bias)
+    @property
+    def blocks(self) -> list[slice]:
+        """The vocabulary in blocks."""
+        size = len(self.weight)
+        return [slice(low, min(low + _BLOCK, size)) for low in range(0, size, _BLOCK)]
+
+    def logits(self, hidden_ND: Tensor, block: slice) -> Tensor:
+        """Logits of one block of the vocabulary, in fp32."""
+        bias = None if self.bias is None else self.bias[block]
+        return nn.functional.linear(hidden_ND.to(self.weight.dtype), self.weight[block], bias).float()
 
 
 class NextTokenLoss:
@@ -101,7 +110,12 @@ def _head_is_plain(model: PreTrainedModel) -> bool:
     with _headless(model) as head:
         hidden = model(input_ids=probe, use_cache=False).logits
     model.train(was_training)
-    return hidden.shape[-1] == head.weight.shape[-1] and torch.allclose(head.logits(hidden), logits)
+    plain = (
+        nn.functional.linear(hidden, head.weight, head.bias)
+        if hidden.shape[-1] == head.weight.shape[-1]
+        else None
+    )
+    return plain is not None and torch.allclose(plain, logits, rtol=1e-3, atol=1e-3)
 
 
 def summed_loss(hidden: Tensor, head: Head, labels: Tensor) -> Tensor:
@@ -123,40 +137,89 @@ def token_losses(hidden: Tensor, head: Head, labels: Tensor) -> Tensor:
     index = (labels.reshape(-1) != NO_LABEL).nonzero().squeeze(1)
     hidden_ND = hidden.reshape(-1, hidden.shape[-1])
     for rows in torch.split(index, head.rows):
-        logits = head.logits(hidden_ND[rows]).float()
-        wanted = labels.reshape(-1)[rows]
-        losses[rows] = logits.logsumexp(dim=-1) - logits.gather(1, wanted[:, None]).squeeze(1)
+        normaliser = _Normaliser(labels.reshape(-1)[rows])
+        for block in head.blocks:
+            normaliser.take(head.logits(hidden_ND[rows], block), block)
+        losses[rows] = normaliser.losses()
     return losses.view(labels.shape)
 
 
+class _Normaliser:
+    """log-sum-exp over a vocabulary that arrives in blocks, and the logits of the labels.
+
+    A block's logits are replaced by exp(logit - largest of the block), which is all that the gradient
+    needs later: one exponential per logit, not two.
+    """
+
+    def __init__(self, labels_N: Tensor) -> None:
+        self._labels = labels_N
+        self._label_logits = torch.zeros(len(labels_N), dtype=torch.float32, device=labels_N.device)
+        self._largest: list[Tensor] = []  # per block, [N]
+        self._log_sums: list[Tensor] = []
+
+    def _labels_in(self, block: slice) -> tuple[Tensor, Tensor]:
+        """Rows whose label lies in the block, and its column there."""
+        rows = ((self._labels >= block.start) & (self._labels < block.stop)).nonzero().squeeze(1)
+        return rows, self._labels[rows] - block.start
+
+    def take(self, logits: Tensor, block: slice) -> Tensor:
+        """Take in a block's logits; they are overwritten."""
+        rows, columns = self._labels_in(block)
+        self._label_logits[rows] = logits[rows, columns]
+        largest = logits.amax(dim=1, keepdim=True)
+        weights = logits.sub_(largest).exp_()
+        self._largest.append(largest)
+        self._log_sums.append(weights.sum(dim=1, keepdim=True).log_() + largest)
+        return weights
+
+    @cached_property
+    def log_normaliser(self) -> Tensor:
+        """log-sum-exp over all blocks, [N, 1]; to be asked for when the last block has been taken in."""
+        return torch.cat(self._log_sums, dim=1).logsumexp(dim=1, keepdim=True)
+
+    def losses(self) -> Tensor:
+        """Negative log-likelihood of each label."""
+        return self.log_normaliser.squeeze(1) - self._label_logits
+
+    def gradient(self, weights: Tensor, number: int, block: slice) -> Tensor:
+        """Turn what ``take`` returned for a block into the gradient of its logits, in place."""
+        grad = weights.mul_((self._largest[number] - self.log_normaliser).exp_())
+        rows, columns = self._labels_in(block)
+        grad[rows, columns] -= 1
+        return grad
+
+
 class _SummedLoss(torch.autograd.Function):
-    """Loss and gradients in one sweep: the chunk's logits become its gradient in place."""
+    """Loss and gradients in one sweep: a block's logits become its gradient in place."""
 
     @staticmethod
     def forward(ctx: Any, hidden_ND: Tensor, weight: Tensor, bias: Tensor | None, labels_N: Tensor) -> Tensor:
         """Compute the loss, and with it every gradient that backward will hand out."""
         head = Head(weight, bias)
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden_ND) if wants_hidden else None
+        grad_hidden = torch.zeros_like(hidden_ND, dtype=weight.dtype) if wants_hidden else None
         grad_weight = torch.zeros_like(weight) if wants_weight else None
         grad_bias = torch.zeros_like(bias) if bias is not None and wants_bias else None
         total = torch.zeros((), dtype=torch.float64, device=hidden_ND.device)
         for start in range(0, len(labels_N), head.rows):
             rows = slice(start, start + head.rows)
-            wanted = labels_N[rows, None]
-            logits = head.logits(hidden_ND[rows]).float()
-            log_normaliser = logits.logsumexp(dim=-1, keepdim=True)
-            total += (log_normaliser - logits.gather(1, wanted)).sum(dtype=torch.float64)
-            grad = logits.sub_(log_normaliser).exp_()
-            grad.scatter_add_(1, wanted, grad.new_full(wanted.shape, -1.0))
-            grad = grad.to(weight.dtype)
-            if grad_hidden is not None:
-                grad_hidden[rows] = (grad @ weight).to(hidden_ND.dtype)
-            if grad_weight is not None:
-                grad_weight.addmm_(grad.T, hidden_ND[rows].to(weight.dtype))
-            if grad_bias is not None:
-                grad_bias += grad.sum(dim=0)
-        ctx.gradients = (grad_hidden, grad_weight, grad_bias)
+            hidden_RD = hidden_ND[rows].to(weight.dtype)
+            normaliser = _Normaliser(labels_N[rows])
+            blocks = [normaliser.take(head.logits(hidden_RD, block), block) for block in head.blocks]
+            total += normaliser.losses().sum(dtype=torch.float64)
+            for number, block in enumerate(head.blocks):
+                grad = normaliser.gradient(blocks[number], number, block).to(weight.dtype)
+                if grad_hidden is not None:
+                    grad_hidden[rows].addmm_(grad, weight[block])
+                if grad_weight is not None:
+                    grad_weight[block].addmm_(grad.T, hidden_RD)
+                if grad_bias is not None:
+                    grad_bias[block] += grad.sum(dim=0)
+        ctx.gradients = (
+            None if grad_hidden is None else grad_hidden.to(hidden_ND.dtype),
+            grad_weight,
+            grad_bias,
+        )
         return total.float()
 
     @staticmethod

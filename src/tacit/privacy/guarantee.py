@@ -33,7 +33,7 @@ class Guarantee:
         return cls(
             kind="none",
             unit=unit,
-            caveat="No guarantee: the weights may reproduce any training text word for word.",
+            caveat="The weights may reproduce any training text word for word.",
             outside=outside,
         )
 

@@ -196,6 +196,11 @@ class RunBuilder:
         """Where training keeps its last checkpoint; it does not survive into the finished Run."""
         return self.private / "checkpoint"
 
+    def abandon(self) -> None:
+        """Remove what has been begun, unless there is a checkpoint that a resumed run could use."""
+        if not (self.checkpoint.is_dir() and any(self.checkpoint.iterdir())):
+            shutil.rmtree(self.folder)
+
     def finish(
         self,
         *,

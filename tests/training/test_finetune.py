@@ -284,6 +284,7 @@ def test_divergence_fails_closed(tiny_transformer: Path, corpus_file: Path, tmp_
     with pytest.raises(TrainingDiverged, match="lower training"):
         finetune(recipe)
     assert not (tmp_path / "run").exists()
+    assert not partial_folder(tmp_path / "run").exists()
 
 
 def test_the_run_confesses_a_private_vocabulary_and_public_text(corpus_file: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from tacit.corpus import CorpusSource, UserCorpus
+from tacit.errors import TacitError
 from tacit.files import PRIVATE_FOLDER_MODE, write_json
 from tacit.models.adapters import layout_of, save_weights
 from tacit.models.loading import PublicModel, best_dtype
@@ -32,8 +33,15 @@ _PUBLIC_ROWS_AT_ONCE = 8
 
 def finetune(recipe: Recipe, *, resume: bool = False, progress: Progress | None = None) -> Run:
     """Train a Run as the recipe says; with ``resume``, go on where a killed run stopped."""
-    progress = progress or Silent()
     builder = RunBuilder.begin(Path(recipe.output), recipe.to_json(), resume=resume)
+    try:
+        return _train(recipe, builder, progress or Silent())
+    except TacitError:
+        builder.abandon()
+        raise
+
+
+def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
     work = builder.private / "work"
     work.mkdir(mode=PRIVATE_FOLDER_MODE, exist_ok=True)
     prepared = prepare(recipe, work, progress)

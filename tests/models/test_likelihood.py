@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tacit.models import likelihood
-from tacit.models.likelihood import NO_LABEL, Head, NextTokenLoss, summed_loss, token_losses
+from tacit.models.likelihood import NO_LABEL, Head, NextTokenLoss, Scratch, summed_loss, token_losses
 from tacit.models.loading import load_public_model
 
 
@@ -39,7 +39,7 @@ def test_loss_and_gradients_equal_plain_cross_entropy(bias: bool) -> None:
         logits.flatten(0, 1), labels.flatten(), ignore_index=NO_LABEL, reduction="sum"
     )
     expected = torch.autograd.grad(plain, inputs)
-    ours = summed_loss(hidden, head, labels)
+    ours = summed_loss(hidden, head, labels, Scratch())
     found = torch.autograd.grad(3 * ours, inputs)
     assert ours.item() == pytest.approx(plain.item(), rel=1e-6)
     for one, other in zip(found, expected, strict=True):
@@ -59,7 +59,7 @@ def test_per_token_losses_are_zero_only_where_there_is_no_label() -> None:
 
 def test_no_label_at_all_costs_nothing() -> None:
     hidden, head, labels = example(bias=False)
-    loss = summed_loss(hidden, head, torch.full_like(labels, NO_LABEL))
+    loss = summed_loss(hidden, head, torch.full_like(labels, NO_LABEL), Scratch())
     loss.backward()  # type: ignore[no-untyped-call]
     assert loss.item() == 0
     assert hidden.grad is not None
@@ -68,7 +68,7 @@ def test_no_label_at_all_costs_nothing() -> None:
 
 def test_extreme_logits_stay_finite() -> None:
     hidden = torch.tensor([[[1e4, -1e4]]], requires_grad=True)
-    loss = summed_loss(hidden, Head(torch.eye(2), None), torch.tensor([[1]]))
+    loss = summed_loss(hidden, Head(torch.eye(2), None), torch.tensor([[1]]), Scratch())
     loss.backward()  # type: ignore[no-untyped-call]
     assert loss.item() == pytest.approx(2e4)
     assert hidden.grad is not None
@@ -105,3 +105,11 @@ def test_a_model_that_bends_its_logits_is_noticed(
     torch.testing.assert_close(found[0], expected)
     plain = token_losses(model.transformer(input_ids=ids).last_hidden_state, Head.of(model.lm_head), labels)
     assert not torch.allclose(plain[0], expected, atol=0.1)
+
+
+def test_scratch_memory_is_reused_without_a_trace() -> None:
+    hidden, head, labels = example(bias=True)
+    scratch = Scratch()
+    first = summed_loss(hidden, head, labels, scratch).item()
+    summed_loss(hidden[:1] * 50, head, labels[:1], scratch)
+    assert summed_loss(hidden, head, labels, scratch).item() == first

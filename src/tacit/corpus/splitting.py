@@ -52,7 +52,7 @@ def split_held_out(
     if not len(split.train) or not len(split.held_out):
         side = "training" if not len(split.train) else "evaluation"
         remedy = (
-            "change the share or the seed"
+            "change held_out.share or held_out.seed"
             if by == "user"
             else "users need two documents each, or split by user"
         )

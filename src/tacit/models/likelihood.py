@@ -48,10 +48,31 @@ class Head:
         size = len(self.weight)
         return [slice(low, min(low + _BLOCK, size)) for low in range(0, size, _BLOCK)]
 
-    def logits(self, hidden_ND: Tensor, block: slice) -> Tensor:
-        """Logits of one block of the vocabulary, in fp32."""
-        bias = None if self.bias is None else self.bias[block]
-        return nn.functional.linear(hidden_ND.to(self.weight.dtype), self.weight[block], bias).float()
+    def logits(self, hidden_ND: Tensor, block: slice, out: Tensor) -> Tensor:
+        """Logits of one block of the vocabulary, written to ``out`` in fp32."""
+        weight, bias = self.weight[block], None if self.bias is None else self.bias[block]
+        if weight.dtype != out.dtype or torch.is_autocast_enabled(out.device.type):
+            return out.copy_(nn.functional.linear(hidden_ND.to(weight.dtype), weight, bias))
+        if bias is None:
+            return torch.mm(hidden_ND, weight.T, out=out)
+        return torch.addmm(bias, hidden_ND, weight.T, out=out)
+
+
+class Scratch:
+    """Room for logits, kept from step to step: fresh pages each time cost more than using them."""
+
+    def __init__(self) -> None:
+        self._room = torch.empty(0)
+
+    def blocks(self, head: Head, rows: int) -> list[Tensor]:
+        """A matrix [rows, tokens] for each block of the vocabulary; what they held before is lost."""
+        needed = rows * len(head.weight)
+        if len(self._room) < needed or self._room.device != head.weight.device:
+            self._room = torch.empty(needed, dtype=torch.float32, device=head.weight.device)
+        return [
+            self._room[rows * block.start : rows * block.stop].view(rows, block.stop - block.start)
+            for block in head.blocks
+        ]
 
 
 class NextTokenLoss:
@@ -66,6 +87,7 @@ class NextTokenLoss:
         wrapped: Any = model
         self._model: PreTrainedModel = wrapped.get_base_model() if hasattr(model, "peft_config") else model
         self._plain_head = _head_is_plain(self._model)
+        self._scratch = Scratch()
 
     def summed(self, logits: Callable[[], Tensor], labels: Tensor) -> Tensor:
         """Differentiable sum of the losses of all labels; ``logits`` runs the model."""
@@ -74,7 +96,7 @@ class NextTokenLoss:
                 logits().flatten(0, -2).float(), labels.flatten(), ignore_index=NO_LABEL, reduction="sum"
             )
         with _headless(self._model) as head:
-            return summed_loss(logits(), head, labels)
+            return summed_loss(logits(), head, labels, self._scratch)
 
     @torch.no_grad()
     def per_token(self, logits: Callable[[], Tensor], labels: Tensor) -> Tensor:
@@ -118,14 +140,14 @@ def _head_is_plain(model: PreTrainedModel) -> bool:
     return plain is not None and torch.allclose(plain, logits, rtol=1e-3, atol=1e-3)
 
 
-def summed_loss(hidden: Tensor, head: Head, labels: Tensor) -> Tensor:
+def summed_loss(hidden: Tensor, head: Head, labels: Tensor, scratch: Scratch) -> Tensor:
     """Sum of the negative log-likelihoods of all labels; differentiable in hidden, weight and bias."""
     chosen = labels.reshape(-1) != NO_LABEL
     hidden_ND = hidden.reshape(-1, hidden.shape[-1])
     if not bool(chosen.all()):
         hidden_ND = hidden_ND[chosen]
     total: Tensor = _SummedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden_ND, head.weight, head.bias, labels.reshape(-1)[chosen]
+        hidden_ND, head.weight, head.bias, labels.reshape(-1)[chosen], scratch
     )
     return total
 
@@ -138,8 +160,9 @@ def token_losses(hidden: Tensor, head: Head, labels: Tensor) -> Tensor:
     hidden_ND = hidden.reshape(-1, hidden.shape[-1])
     for rows in torch.split(index, head.rows):
         normaliser = _Normaliser(labels.reshape(-1)[rows])
+        room = torch.empty(len(rows), _BLOCK, dtype=torch.float32, device=hidden.device)
         for block in head.blocks:
-            normaliser.take(head.logits(hidden_ND[rows], block), block)
+            normaliser.take(head.logits(hidden_ND[rows], block, room[:, : block.stop - block.start]), block)
         losses[rows] = normaliser.losses()
     return losses.view(labels.shape)
 
@@ -162,15 +185,14 @@ class _Normaliser:
         rows = ((self._labels >= block.start) & (self._labels < block.stop)).nonzero().squeeze(1)
         return rows, self._labels[rows] - block.start
 
-    def take(self, logits: Tensor, block: slice) -> Tensor:
-        """Take in a block's logits; they are overwritten."""
+    def take(self, logits: Tensor, block: slice) -> None:
+        """Take in a block's logits and overwrite them."""
         rows, columns = self._labels_in(block)
         self._label_logits[rows] = logits[rows, columns]
         largest = logits.amax(dim=1, keepdim=True)
         weights = logits.sub_(largest).exp_()
         self._largest.append(largest)
         self._log_sums.append(weights.sum(dim=1, keepdim=True).log_() + largest)
-        return weights
 
     @cached_property
     def log_normaliser(self) -> Tensor:
@@ -182,7 +204,7 @@ class _Normaliser:
         return self.log_normaliser.squeeze(1) - self._label_logits
 
     def gradient(self, weights: Tensor, number: int, block: slice) -> Tensor:
-        """Turn what ``take`` returned for a block into the gradient of its logits, in place."""
+        """Turn what ``take`` left of a block into the gradient of its logits, in place."""
         grad = weights.mul_((self._largest[number] - self.log_normaliser).exp_())
         rows, columns = self._labels_in(block)
         grad[rows, columns] -= 1
@@ -193,7 +215,14 @@ class _SummedLoss(torch.autograd.Function):
     """Loss and gradients in one sweep: a block's logits become its gradient in place."""
 
     @staticmethod
-    def forward(ctx: Any, hidden_ND: Tensor, weight: Tensor, bias: Tensor | None, labels_N: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels_N: Tensor,
+        scratch: Scratch,
+    ) -> Tensor:
         """Compute the loss, and with it every gradient that backward will hand out."""
         head = Head(weight, bias)
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
@@ -205,7 +234,9 @@ class _SummedLoss(torch.autograd.Function):
             rows = slice(start, start + head.rows)
             hidden_RD = hidden_ND[rows].to(weight.dtype)
             normaliser = _Normaliser(labels_N[rows])
-            blocks = [normaliser.take(head.logits(hidden_RD, block), block) for block in head.blocks]
+            blocks = scratch.blocks(head, len(hidden_RD))
+            for room, block in zip(blocks, head.blocks, strict=True):
+                normaliser.take(head.logits(hidden_RD, block, room), block)
             total += normaliser.losses().sum(dtype=torch.float64)
             for number, block in enumerate(head.blocks):
                 grad = normaliser.gradient(blocks[number], number, block).to(weight.dtype)
@@ -227,4 +258,4 @@ class _SummedLoss(torch.autograd.Function):
         """Scale what forward prepared."""
         scaled = [None if gradient is None else gradient * upstream[0] for gradient in ctx.gradients]
         del ctx.gradients  # as large as the batch; a second backward through this node is not supported
-        return (*scaled, None)
+        return (*scaled, None, None)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.models.adapters import attach
+from tacit.models.fused_lora import fuse_lora
 from tacit.models.likelihood import NextTokenLoss
 from tacit.models.loading import PublicModel
 from tacit.models.trunk import trunk_states, without_trunk
@@ -31,6 +32,8 @@ class NextTokenTask:
         self._autocast = autocast
         self._batch_arguments = batch_arguments(public)
         self.model: nn.Module = attach(public.model, adapter)
+        if public.family == "transformer":
+            fuse_lora(self.model)
 
     def cache_trunk(self, performance: PerformanceSection, folder: Path, progress: Progress) -> None:
         """Run the frozen trunk over all rows once, if there is one and the recipe wants it kept."""

@@ -7,7 +7,8 @@ method that made the interval. Two methods serve the whole project:
 - :func:`bootstrap_over_users` for anything that is a function of sums over users (perplexity, bits per
   byte, gaps between models). Users are resampled, not tokens or documents: the texts of one person
   resemble each other, and an interval that treats them as independent is too narrow. Its coverage is
-  approximate; with few users it falls short (about 0.90 for a nominal 0.95 at 20 users).
+  approximate and falls short with few users: for a nominal 0.95 on log-normal values it was 0.80 with 5
+  users, 0.88 with 10, 0.91 with 20 and 0.94 with 100 (1,000 simulations each).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tacit.errors import InputError
 FloatArray = npt.NDArray[np.float64]
 Side = Literal["two-sided", "lower", "upper"]
 
+FEW_USERS = 20  # below this, bootstrap intervals are noticeably too narrow
 _RESAMPLE_CELLS = 4_000_000  # cells of one block of resampling counts: bounds memory at 32 MB
 
 

@@ -136,7 +136,7 @@ def _report(measured: dict[str, Losses], guarantee: str | None) -> dict[str, Any
 
 
 def _show(report: dict[str, Any]) -> None:
-    from tacit.statistics import Estimate
+    from tacit.statistics import FEW_USERS, Estimate
 
     rows = []
     for name, content in report["models"].items():
@@ -151,6 +151,8 @@ def _show(report: dict[str, Any]) -> None:
         console.out.print(
             f"perplexity, {rows[-1]['model']} - public: {Estimate.from_json(report['difference'])}"
         )
+    if first["users"] < FEW_USERS:
+        console.out.print(f"Fewer than {FEW_USERS} users: these intervals are too narrow.")
     if report["guarantee"]:
         console.out.print(f"guarantee: {report['guarantee']}", markup=False)
     console.out.print(report["note"])

@@ -125,7 +125,7 @@ class Recipe(Section):
     """A whole recipe for `tacit train`."""
 
     method: Literal["finetune"] = "finetune"
-    output: str
+    output: Annotated[str, Field(min_length=1)]
     model: ModelSection = ModelSection()
     corpus: CorpusSection
     held_out: HeldOutSection | None = HeldOutSection()

@@ -95,12 +95,11 @@ class Run:
 
     def verify_weights(self) -> None:
         """Check the weights against the hashes in the manifest."""
-        for name, expected in self.manifest.weights_sha256.items():
-            path = self.weights / name
-            if not path.is_file() or sha256_of(path) != expected:
-                raise Tampered(
-                    f"{path}: does not match the hash in run.json; restore the file or train again."
-                )
+        expected = self.manifest.weights_sha256
+        if not any(name.endswith(".safetensors") for name in expected) or _hashes(self.weights) != expected:
+            raise Tampered(
+                f"{self.weights}: its files do not match the hashes in run.json; restore them or train again."
+            )
 
     def check_corpus(self, fingerprint: str) -> None:
         """Refuse a corpus other than the one trained on: its held-out text may have been seen."""
@@ -186,6 +185,19 @@ class RunBuilder:
             )
         return cls(output, folder, begun["created"])
 
+    def pin(self, **fingerprints: str) -> None:
+        """Record what the run is made of; a resumed run must be made of the same."""
+        path = self.private / "pinned.json"
+        if not path.is_file():
+            write_json(path, fingerprints, private=True)
+        begun = json.loads(path.read_text(encoding="utf-8"))
+        for name, fingerprint in fingerprints.items():
+            if begun[name] != fingerprint:
+                raise InputError(
+                    f"The {name.replace('_', ' ')} has changed since {self.folder} was begun; restore it or "
+                    "remove the folder and begin again."
+                )
+
     @property
     def private(self) -> Path:
         """The folder for the owner alone."""
@@ -222,9 +234,7 @@ class RunBuilder:
             private=True,
             overwrite=True,
         )
-        hashes = {
-            path.name: sha256_of(path) for path in sorted((self.folder / weights).glob("*.safetensors"))
-        }
+        hashes = _hashes(self.folder / weights)
         manifest = Manifest(
             method=method,
             recipe=dict(recipe),
@@ -244,6 +254,12 @@ class RunBuilder:
         refuse_existing(self.output)
         self.folder.rename(self.output)
         return Run(self.output, manifest)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file: settings beside the weights decide what they mean, and nothing may be added."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): sha256_of(path) for path in files}
 
 
 def _versions() -> dict[str, str]:

@@ -74,7 +74,8 @@ def test_plant_keeps_rows_and_hides_secrets(tacit: Tacit, folder: Path) -> None:
         *("--text", "text", "--users", "5", "--ladder", "1,3", "--include", "1", "--json"),
     )
     assert result.code == 0
-    assert stat.S_IMODE((folder / "canaries.json").stat().st_mode) == 0o600
+    for name in ("canaries.json", "planted.jsonl"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
     manifest = CanaryManifest.load(folder / "canaries.json")
     assert result.json()["commitment"] == manifest.commitment
     original = (folder / "dialogues.jsonl").read_text().splitlines()

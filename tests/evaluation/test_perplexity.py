@@ -21,8 +21,8 @@ def oracle(public: PublicModel, corpus: UserCorpus, block: int) -> dict[str, lis
     model = public.model.double()
     for document in corpus.documents():
         ids = public.tokenizer.encode([document.text])[0]
-        for begin in range(0, len(ids), block):
-            part = ids[begin : begin + block]
+        count = math.ceil(len(ids) / block)
+        for part in (chunk.tolist() for chunk in np.array_split(np.array(ids), count)):
             inputs = torch.tensor([[public.start_token, *part[:-1]]])
             logits = model(input_ids=inputs).logits.log_softmax(-1)[0]
             loss = -float(logits[range(len(part)), part].sum())

@@ -10,7 +10,7 @@ import torch
 from tacit.errors import ModelError, RecipeError
 from tacit.models.adapters import attach
 from tacit.models.loading import load_public_model
-from tacit.models.trunk import layer_list, trunk_states, without_trunk
+from tacit.models.trunk import layer_list, refuse_uneven_cut, trunk_states, without_trunk
 from tacit.recipes import AdapterSection
 
 
@@ -70,3 +70,11 @@ def test_only_what_the_recipe_names_is_trainable(family: str, request: pytest.Fi
         trainable(kind="lora", trunk_layers=99)
     with pytest.raises(RecipeError, match="'nosuch' is no linear layer"):
         trainable(kind="lora", targets=("nosuch",))
+
+
+def test_a_model_that_mixes_kinds_of_layers_is_refused(tiny_llama: Path) -> None:
+    model = load_public_model(str(tiny_llama)).model
+    refuse_uneven_cut(model, 1)
+    model.config.layer_types = ["full_attention", "sliding_attention", "full_attention"]
+    with pytest.raises(ModelError, match="mixes kinds of layers"):
+        refuse_uneven_cut(model, 1)

@@ -13,7 +13,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tacit.corpus import UserCorpus
+from tacit.corpus import CorpusSource, UserCorpus, split_held_out
 from tacit.errors import InputError, RecipeError, Tampered, TrainingDiverged
 from tacit.evaluation import measure_losses, perplexity_difference
 from tacit.models.loading import load_public_model
@@ -165,7 +165,79 @@ def test_resuming_under_another_recipe_is_refused(
     assert finetune(faster, resume=True).folder == tmp_path / "run"
 
 
-def test_an_interrupt_saves_a_checkpoint(tiny_transformer: Path, corpus_file: Path, tmp_path: Path) -> None:
+def test_held_out_users_are_not_trained_on(tiny_transformer: Path, corpus_file: Path, tmp_path: Path) -> None:
+    recipe = recipe_for(
+        tiny_transformer, corpus_file, tmp_path / "run", held_out={"share": 0.5, "by": "user"}
+    )
+    run = finetune(recipe)
+    told = json.loads((run.folder / "private" / "training.json").read_text())
+    sides = split_held_out(
+        UserCorpus.read(CorpusSource(str(corpus_file), user="who", text="said")), 0.5, seed=0
+    )
+    assert (told["users"], told["documents"]) == (len(sides.train.users), len(sides.train))
+    assert told["users"] < 45
+    # The same training on the training side alone gives the same weights: nothing else was seen.
+    alone = tmp_path / "alone.jsonl"
+    rows = [json.dumps({"who": d.user, "said": d.text}) for d in sides.train.documents()]
+    alone.write_text("\n".join(rows) + "\n")
+    other = finetune(recipe_for(tiny_transformer, alone, tmp_path / "alone", held_out=None))
+    assert other.manifest.weights_sha256 == run.manifest.weights_sha256
+
+
+def test_a_corpus_that_changed_between_kill_and_resume_is_refused(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run")
+    with pytest.raises(Killed):
+        finetune(recipe, progress=KillAt(4))
+    with corpus_file.open("a") as handle:
+        handle.write(json.dumps({"who": "late", "said": "Something else."}) + "\n")
+    with pytest.raises(InputError, match="The corpus has changed"):
+        finetune(recipe, resume=True)
+
+
+def test_private_weights_used_as_a_base_stay_private(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    short: dict[str, Any] = {"adapter": {"kind": "full"}, "training": {"max_steps": 1}}
+    first = finetune(recipe_for(tiny_transformer, corpus_file, tmp_path / "first", **short))
+    second = recipe_for(first.weights, corpus_file, tmp_path / "second", corpus={"public": True}, **short)
+    assert finetune(second).manifest.guarantee["kind"] == "none"
+
+
+def test_infinite_weights_are_not_released(tiny_transformer: Path, corpus_file: Path, tmp_path: Path) -> None:
+    recipe = recipe_for(
+        tiny_transformer,
+        corpus_file,
+        tmp_path / "run",
+        training={"learning_rate": 1e39, "max_steps": 1, "warmup": 0},
+    )
+    with pytest.raises(TrainingDiverged, match="not finite"):
+        finetune(recipe)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("change", ["config", "pickle", "emptied"])
+def test_a_doctored_run_is_not_loaded(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path, change: str
+) -> None:
+    run = finetune(recipe_for(tiny_transformer, corpus_file, tmp_path / "run", training={"max_steps": 1}))
+    if change == "config":
+        path = run.weights / "adapter_config.json"
+        path.write_text(path.read_text().replace('"lora_alpha": 16', '"lora_alpha": 1000'))
+    elif change == "pickle":
+        (run.weights / "adapter_model.bin").write_bytes(b"x")
+    else:
+        manifest = json.loads((run.folder / "run.json").read_text())
+        manifest["weights_sha256"] = {}
+        (run.folder / "run.json").write_text(json.dumps(manifest))
+    with pytest.raises(Tampered):
+        load_trained(Run.open(run.folder))
+
+
+def test_an_interrupted_run_resumes_to_the_same_weights(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path
+) -> None:
     class Interrupt(KillAt):
         def advance(self, units: int, note: str = "") -> None:
             try:
@@ -173,11 +245,11 @@ def test_an_interrupt_saves_a_checkpoint(tiny_transformer: Path, corpus_file: Pa
             except Killed:
                 raise KeyboardInterrupt from None
 
-    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", performance={"checkpoint_every": 99})
+    whole = finetune(recipe_for(tiny_transformer, corpus_file, tmp_path / "whole"))
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
         finetune(recipe, progress=Interrupt(4))
-    (checkpoint,) = (tmp_path / "run.partial" / "private" / "checkpoint").iterdir()
-    assert json.loads((checkpoint / "standing.json").read_text())["step"] == 4
+    assert finetune(recipe, resume=True).manifest.weights_sha256 == whole.manifest.weights_sha256
 
 
 def test_where_the_trunk_is_kept_changes_nothing(tiny_model: Path, corpus_file: Path, tmp_path: Path) -> None:
@@ -219,7 +291,7 @@ def test_changed_weights_are_noticed(tiny_transformer: Path, corpus_file: Path, 
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(Tampered, match="does not match the hash"):
+    with pytest.raises(Tampered, match="do not match the hashes"):
         load_trained(run)
 
 
@@ -271,6 +343,15 @@ def test_early_stopping_looks_at_public_text_and_keeps_the_best(
     told = json.loads((run.folder / "private" / "training.json").read_text())
     assert told["stopped_early"]
     assert told["steps"] < 20 * 5
+    text = UserCorpus.from_pairs([("p", sentence) for sentence in public_sentences(20, seed=77)])
+    trained = load_trained(run)
+    kept = measure_losses(trained.public, text, model=trained.model).nats.sum()
+    longer = {"epochs": 20, "max_steps": told["steps"], "learning_rate": 0.05}
+    last = load_trained(
+        finetune(recipe_for(tiny_transformer, corpus_file, tmp_path / "last", training=longer))
+    )
+    # On the public text, what was kept is better than what the last step left.
+    assert kept < measure_losses(last.public, text, model=last.model).nats.sum()
 
 
 def test_divergence_fails_closed(tiny_transformer: Path, corpus_file: Path, tmp_path: Path) -> None:
@@ -311,7 +392,9 @@ def test_the_run_confesses_a_private_vocabulary_and_public_text(corpus_file: Pat
         training={"max_steps": 1},
         corpus={"public": True},
     )
-    assert finetune(declared).manifest.guarantee["kind"] == "public"
+    public = finetune(declared).manifest.guarantee
+    assert public["kind"] == "public"
+    assert "Outside any guarantee: the vocabulary" in public["statement"]
 
 
 def test_the_plan_counts_and_writes_nothing(tiny_model: Path, corpus_file: Path, tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def stats(
 
     section = corpus_section(corpus, user, text, messages, chat, form, document, blocks, skip_bad)
     tokenizer = _tokenizer_if_needed(section, model, wanted=tokens)
-    summary = summarise(_read(section, tokenizer), _token_counter(tokenizer))
+    documents = _read(section, tokenizer)
+    summary = summarise(documents, _token_counter(tokenizer, documents))
     content = asdict(summary)
     if not as_json:
         content["largest_user_share"] = f"{summary.largest_user_share:.2%} of {content.pop('measured_in')}"
@@ -95,7 +96,7 @@ def simulate(
     plan = SimulationPlan(users=users, dialogues_per_user=dialogues, repeat_secrets=repeat_secrets, seed=seed)
     with console.progress() as progress:
         progress.phase("simulating", users * dialogues)
-        write_customersim(plan, out, progress=progress.advance)
+        write_customersim(plan, out, progress=lambda _: progress.advance(1))
     content = {
         "written": str(out),
         "users": users,
@@ -162,6 +163,8 @@ def plant(
     )
     for path in (out, manifest):
         refuse_existing(path)
+    if out.resolve() == manifest.resolve():
+        raise InputError("OUT and MANIFEST are the same file; give two names.")
     section = corpus_section(corpus, user, text, None, "plain", form, document, None, False)
     tokenizer = load_tokenizer(model)
     documents = _read(section, tokenizer)
@@ -171,8 +174,12 @@ def plant(
         words=whole_words(tokenizer),
         token_count=lambda text: len(tokenizer.encode([text])[0]),
     )
-    _write_planted(out, section, documents, drawn)
     drawn.save(manifest)
+    try:
+        _write_planted(out, section, documents, drawn)
+    except BaseException:
+        manifest.unlink()  # a manifest of canaries that were never planted would mislead
+        raise
     content = {
         "written": str(out),
         "manifest": str(manifest),
@@ -226,7 +233,7 @@ def partition(
     with console.progress():
         made = Partition.create(documents, parts=parts, assign=assign, key=_key(key))
     made.save(out)
-    rows = [asdict(row) for row in made.summary(documents, _token_counter(tokenizer))]
+    rows = [asdict(row) for row in made.summary(documents, _token_counter(tokenizer, documents))]
     console.show_rows(rows, as_json=as_json, name="halves", title=f"{out}: {parts} parts, {assign}")
 
 
@@ -258,10 +265,13 @@ def _tokenizer_if_needed(section: CorpusSection, model: str, *, wanted: bool) ->
     return load_tokenizer(model)
 
 
-def _token_counter(tokenizer: PublicTokenizer | None) -> Callable[[Sequence[str]], list[int]] | None:
+def _token_counter(
+    tokenizer: PublicTokenizer | None, corpus: UserCorpus
+) -> Callable[[Sequence[str]], list[int]] | None:
     if tokenizer is None:
         return None
-    return lambda texts: [len(ids) for ids in tokenizer.encode(texts)]
+    control = corpus.has_control_tokens
+    return lambda texts: [len(ids) for ids in tokenizer.encode(texts, control_tokens=control)]
 
 
 def _skipped(skipped: Mapping[str, int]) -> str:
@@ -279,7 +289,7 @@ def _write_planted(out: Path, section: CorpusSection, documents: UserCorpus, dra
     from tacit.corpus import plant as planted
 
     user, text = section.user or "user", section.text or "text"
-    with new_file(out) as handle:
+    with new_file(out, private=True) as handle:  # it holds every inserted secret
         for row in planted(_rows(section, documents), drawn, user_column=user, text_column=text):
             handle.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 

@@ -6,6 +6,7 @@ of those that it has: reading the wrong one as the user would void every later g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tacit.corpus.chat import MessagesProblem, Renderer, checked_messages
@@ -15,6 +16,7 @@ from tacit.errors import CorpusError
 NOBODY = ""
 """The user of every row of a source without users; no real user can have this id."""
 
+_A_NAME = re.compile(r"[\w.:/-]{1,60}")
 _COLUMNS_SHOWN = 20
 
 
@@ -86,7 +88,12 @@ class ColumnReader:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for a message, quoted, cut where there are too many to read."""
+    """Names for a message, quoted, cut where there are too many to read.
+
+    A table without a header has text where the names should be, and text must not get into a message.
+    """
+    if not all(_A_NAME.fullmatch(name) for name in names):
+        return "not names (does the first line hold text instead of a header?)"
     shown = ", ".join(f"'{name[:60]}'" for name in names[:_COLUMNS_SHOWN])
     return shown if len(names) <= _COLUMNS_SHOWN else f"{shown} and {len(names) - _COLUMNS_SHOWN} more"
 

@@ -41,7 +41,7 @@ def read_corpus(section: CorpusSection, tokenizer: CorpusTokenizer | None, progr
         source,
         render=render,
         skip_bad=section.skip_bad,
-        without_users=section.user is None and section.blocks is not None,
+        without_users=section.blocks is not None,
         progress=progress.advance,
     )
     if corpus.skipped:

@@ -27,7 +27,7 @@ from tacit.models.loading import PublicModel
 from tacit.progress import Progress, Silent
 from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
 from tacit.training.encoding import EncodedCorpus, encode, lay_out
-from tacit.training.next_token import batch_arguments, logits_of
+from tacit.training.next_token import batch_arguments, can_pack, logits_of
 
 OUTSIDE = "Measured on private text: for the operator, outside any guarantee."
 _POSITIONS_AT_ONCE = 2048
@@ -135,7 +135,7 @@ def _nats_by_piece(
     public: PublicModel, model: nn.Module, encoded: EncodedCorpus, block_size: int, progress: Progress
 ) -> FloatArray:
     losses = NextTokenLoss(model)
-    rows = lay_out(encoded, block_size=block_size, packing=public.family == "transformer")
+    rows = lay_out(encoded, block_size=block_size, packing=can_pack(public))
     arguments = batch_arguments(public)
     nats = np.zeros(len(encoded), dtype=np.float64)
     order = np.argsort(rows.lengths, kind="stable")

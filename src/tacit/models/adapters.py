@@ -48,7 +48,7 @@ def layout_of(adapter: AdapterSection) -> WeightsLayout:
     return "adapter" if adapter.kind == "lora" else "model"
 
 
-def save_weights(trained: nn.Module, folder: Path, public: PublicModel) -> None:
+def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds_private_text: bool) -> None:
     """Write weights as safetensors: an adapter in PEFT layout, or a whole model with its tokenizer."""
     trained.save_pretrained(str(folder))  # type: ignore[operator]
     if hasattr(trained, "peft_config"):
@@ -63,6 +63,7 @@ def save_weights(trained: nn.Module, folder: Path, public: PublicModel) -> None:
         parameters=sum(parameter.numel() for parameter in trained.parameters()),
         start_token_id=public.start_token,
         vocabulary=public.vocabulary,
+        holds_private_text=holds_private_text,
         weights_sha256=weight_hashes(folder),
     )
     write_description(folder, description)

@@ -32,6 +32,7 @@ class ModelDescription(BaseModel):
     parameters: int = Field(ge=0)
     start_token_id: int = Field(ge=0)
     vocabulary: Vocabulary
+    holds_private_text: bool = False
     wheel_sha256: str | None = None
     weights_sha256: dict[str, str]
 

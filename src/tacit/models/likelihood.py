@@ -226,7 +226,7 @@ class _SummedLoss(torch.autograd.Function):
         """Compute the loss, and with it every gradient that backward will hand out."""
         head = Head(weight, bias)
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.zeros_like(hidden_ND, dtype=weight.dtype) if wants_hidden else None
+        grad_hidden = torch.zeros_like(hidden_ND, dtype=torch.float32) if wants_hidden else None
         grad_weight = torch.zeros_like(weight) if wants_weight else None
         grad_bias = torch.zeros_like(bias) if bias is not None and wants_bias else None
         total = torch.zeros((), dtype=torch.float64, device=hidden_ND.device)
@@ -240,8 +240,10 @@ class _SummedLoss(torch.autograd.Function):
             total += normaliser.losses().sum(dtype=torch.float64)
             for number, block in enumerate(head.blocks):
                 grad = normaliser.gradient(blocks[number], number, block).to(weight.dtype)
-                if grad_hidden is not None:
+                if grad_hidden is not None and weight.dtype == torch.float32:
                     grad_hidden[rows].addmm_(grad, weight[block])
+                elif grad_hidden is not None:
+                    grad_hidden[rows] += grad @ weight[block]  # summed in fp32: bf16 sums lose digits
                 if grad_weight is not None:
                     grad_weight[block].addmm_(grad.T, hidden_RD)
                 if grad_bias is not None:

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from tacit.errors import ModelError
 from tacit.files import sha256_of
-from tacit.models.description import Vocabulary, verify_weights, weight_hashes
+from tacit.models.description import Vocabulary, read_description, verify_weights, weight_hashes
 from tacit.models.gguf import read_gguf_model
 from tacit.models.lstm import MODEL_TYPE as LSTM_MODEL_TYPE
 from tacit.models.quiet import quiet
@@ -43,6 +43,7 @@ class PublicModel:
     tokenizer: PublicTokenizer
     fingerprint: str
     revision: str | None
+    holds_private_text: bool = False  # true of a Run's own weights, used as a base again
 
     @property
     def start_token(self) -> int:
@@ -121,7 +122,9 @@ def load_public_model(
             "use the tokenizer that belongs to the model."
         )
     model.to(device).eval().requires_grad_(False)
-    return PublicModel(source.name, model, tokenizer, fingerprint, source.revision)
+    description = read_description(source.folder)
+    private = description is not None and description.holds_private_text
+    return PublicModel(source.name, model, tokenizer, fingerprint, source.revision, private)
 
 
 def _refuse_what_is_no_causal_model(folder: Path, *, trust_remote_code: bool) -> None:

@@ -1,10 +1,10 @@
 """A causal language model cut in two: a frozen trunk below, what is trained above.
 
 When only upper layers change, the trunk's output for a text never changes: it can be computed once and
-kept, instead of once per epoch. The cut needs no knowledge of the architecture beyond the list of its
-layers: the model's own code runs, with the lower layers taken out of the list and the first remaining
-layer's input replaced by the stored hidden states. Masks, rotary positions and the final norm are
-therefore the model's own.
+kept, instead of once per epoch. For models whose layers are of one kind (others are refused) the cut needs
+no knowledge of the architecture beyond the list of its layers: the model's own code runs, with the lower
+layers taken out of the list and the first remaining layer's input replaced by the stored hidden states.
+Masks, rotary positions and the final norm are therefore the model's own.
 """
 
 from __future__ import annotations
@@ -70,6 +70,19 @@ def without_trunk(model: nn.Module, trunk_layers: int) -> Iterator[TrunklessMode
         yield TrunklessModel(model, getattr(owner, name)[0])
     finally:
         setattr(owner, name, layers)
+
+
+def refuse_uneven_cut(model: Any, trunk_layers: int) -> None:
+    """Refuse a model that treats its layers by their number: its upper part alone would be another model.
+
+    Models that mix kinds of attention choose each layer's mask and positions by its place in the list.
+    """
+    kinds = getattr(model.config, "layer_types", None)
+    if kinds is not None and len(set(kinds)) > 1:
+        raise ModelError(
+            f"{type(model).__name__} mixes kinds of layers, so a trunk of {trunk_layers} cannot be cut off; "
+            "set adapter.trunk_layers to 0."
+        )
 
 
 class TrunklessModel:

@@ -38,13 +38,14 @@ class Guarantee:
         )
 
     @classmethod
-    def public_text(cls, unit: Unit) -> Guarantee:
+    def public_text(cls, unit: Unit, *, outside: tuple[str, ...] = ()) -> Guarantee:
         """Training on text that the operator declared public."""
         return cls(
             kind="public",
             unit=unit,
             assumptions=("the recipe's corpus is public, as declared by `corpus.public: true`",),
             caveat="Covers nobody: the text was declared public.",
+            outside=outside,
         )
 
     def __str__(self) -> str:

@@ -98,8 +98,8 @@ def encode(
                 # A block was cut out of running text: its last token ends nothing.
                 whole = [*ids, end_token] if end_token is not None and document.tokens is None else ids
                 handle.write(np.asarray(whole, dtype=np.int32).tobytes())
-                for begin in range(0, len(whole), block_size):
-                    starts.append(starts[-1] + min(block_size, len(whole) - begin))
+                for size in piece_sizes(len(whole), block_size):
+                    starts.append(starts[-1] + size)
                     piece_user.append(code)
             progress.advance(len(batch))
     if starts[-1] == 0:
@@ -112,6 +112,16 @@ def encode(
         user_bytes=user_bytes,
         start_token=tokenizer.start_token,
     )
+
+
+def piece_sizes(tokens: int, block_size: int) -> list[int]:
+    """As few pieces as possible, as equal as possible.
+
+    Full blocks and a rest would make a piece of one token out of a document that is one token too long,
+    and a mean over blocks of their perplexities would be ruled by such rests.
+    """
+    count = -(-tokens // block_size)
+    return [tokens // count + (number < tokens % count) for number in range(count)]
 
 
 def _batches(corpus: UserCorpus) -> Iterator[list[Document]]:
@@ -160,6 +170,10 @@ class Rows:
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.pieces)
+
+    def only(self, rows: IntArray) -> Rows:
+        """Some of the rows, numbered anew."""
+        return Rows(self.corpus, [self.pieces[row] for row in rows], self.lengths[rows], self.packed)
 
     def batch(self, rows: IntArray, *, attention: str | None, pad_token: int) -> Batch:
         """Rows side by side, padded on the right to the longest.

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from tacit.corpus import CorpusSource, UserCorpus
-from tacit.errors import TacitError
+from tacit.errors import TacitError, TrainingDiverged
 from tacit.files import PRIVATE_FOLDER_MODE, write_json
 from tacit.models.adapters import layout_of, save_weights
 from tacit.models.loading import PublicModel, best_dtype
@@ -22,6 +22,7 @@ from tacit.privacy import Guarantee, Unit
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe
 from tacit.runs import PublicModelRecord, Run, RunBuilder
+from tacit.training.checkpoint import trainable
 from tacit.training.encoding import encode, lay_out
 from tacit.training.loop import Outcome, PublicCheck, optimise
 from tacit.training.next_token import NextTokenTask, batch_arguments
@@ -45,6 +46,11 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
     work = builder.private / "work"
     work.mkdir(mode=PRIVATE_FOLDER_MODE, exist_ok=True)
     prepared = prepare(recipe, work, progress)
+    builder.pin(
+        corpus=prepared.corpus.whole.fingerprint,
+        public_model=prepared.public.fingerprint,
+        tokenizer=prepared.public.tokenizer_fingerprint,
+    )
     seed = _seed(recipe, builder)
     torch.manual_seed(seed)  # a new adapter's weights are random
     task = task_for(prepared)
@@ -59,11 +65,14 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
         progress=progress,
         public_check=_public_check(prepared, task, work, progress),
     )
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in trainable(task.model).values()):
+        raise TrainingDiverged("The trained weights are not finite; lower training.learning_rate.")
     layout = layout_of(recipe.adapter)
     weights = builder.folder / layout
     if weights.exists():  # left by a run that was killed while it saved
         shutil.rmtree(weights)
-    save_weights(task.model, weights, prepared.public)
+    private = guarantee_of(prepared).kind != "public"
+    save_weights(task.model, weights, prepared.public, holds_private_text=private)
     _record(builder, prepared, outcome)
     shutil.rmtree(work)
     return builder.finish(
@@ -92,10 +101,12 @@ def task_for(prepared: Prepared) -> NextTokenTask:
 def guarantee_of(prepared: Prepared) -> Guarantee:
     """What the Run may claim: nothing, or that its text was public."""
     unit: Unit = "block" if prepared.corpus.whole.unit == "block" else "user"
-    if prepared.recipe.corpus.public:
-        return Guarantee.public_text(unit)
-    outside = ("the vocabulary, which was built from private text",)
-    return Guarantee.unprotected(unit, outside=outside if prepared.public.vocabulary == "private" else ())
+    private_words = prepared.public.vocabulary == "private"
+    outside = ("the vocabulary, which was built from private text",) if private_words else ()
+    # Public text makes nothing public that the model it is added to has read before.
+    if prepared.recipe.corpus.public and not prepared.public.holds_private_text:
+        return Guarantee.public_text(unit, outside=outside)
+    return Guarantee.unprotected(unit, outside=outside)
 
 
 def record_of(public: PublicModel) -> PublicModelRecord:

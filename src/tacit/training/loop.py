@@ -69,24 +69,21 @@ def optimise(
     progress.advance(standing.step)
     model.train()
     began, seen, loss, stopped = time.perf_counter(), 0, float("nan"), _gave_up(standing, public_check)
-    try:
-        while standing.step < schedule.steps and not stopped:
-            batches = [make_batch(rows) for rows in schedule.batches_of(standing.step)]
-            tokens = sum(batch.label_count for batch in batches)
-            for group in optimiser.param_groups:
-                group["lr"] = schedule.learning_rate(standing.step)
-            loss = _step(batches, tokens, objective, optimiser, list(parameters.values()), settings.clip)
-            standing = Standing(standing.step + 1, standing.best_loss, standing.checks_without_gain)
-            seen += tokens
-            if public_check is not None and standing.step % public_check.settings.every == 0:
-                standing, best = _check(standing, best, model, public_check)
-                stopped = _gave_up(standing, public_check)
-            progress.advance(1, f"loss {loss:.3f}, {seen / (time.perf_counter() - began):.0f} tokens/s")
-            if standing.step % checkpoint_every == 0:
-                save_checkpoint(checkpoint_folder, standing, model, optimiser, best)
-    except KeyboardInterrupt:
-        save_checkpoint(checkpoint_folder, standing, model, optimiser, best)
-        raise
+    # No checkpoint on an interrupt: it may come in the middle of a step, and half of one would be saved.
+    while standing.step < schedule.steps and not stopped:
+        batches = [make_batch(rows) for rows in schedule.batches_of(standing.step)]
+        tokens = sum(batch.label_count for batch in batches)
+        for group in optimiser.param_groups:
+            group["lr"] = schedule.learning_rate(standing.step)
+        loss = _step(batches, tokens, objective, optimiser, list(parameters.values()), settings.clip)
+        standing = Standing(standing.step + 1, standing.best_loss, standing.checks_without_gain)
+        seen += tokens
+        if public_check is not None and standing.step % public_check.settings.every == 0:
+            standing, best = _check(standing, best, model, public_check)
+            stopped = _gave_up(standing, public_check)
+        progress.advance(1, f"loss {loss:.3f}, {seen / (time.perf_counter() - began):.0f} tokens/s")
+        if standing.step % checkpoint_every == 0:
+            save_checkpoint(checkpoint_folder, standing, model, optimiser, best)
     if best is not None:
         with torch.no_grad():
             for name, parameter in parameters.items():

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,10 +14,10 @@ from tacit.models.adapters import attach
 from tacit.models.fused_lora import fuse_lora
 from tacit.models.likelihood import NextTokenLoss
 from tacit.models.loading import PublicModel
-from tacit.models.trunk import trunk_states, without_trunk
+from tacit.models.trunk import refuse_uneven_cut, trunk_states, without_trunk
 from tacit.progress import Progress
 from tacit.recipes import AdapterSection, PerformanceSection
-from tacit.training.encoding import Batch, IntArray, Rows
+from tacit.training.encoding import Batch, EncodedCorpus, IntArray, Rows, lay_out
 from tacit.training.trunk_cache import TrunkCache
 
 
@@ -26,6 +27,8 @@ class NextTokenTask:
     def __init__(self, public: PublicModel, adapter: AdapterSection, rows: Rows, *, autocast: bool) -> None:
         self._base = public.model
         self._loss = NextTokenLoss(public.model)
+        if adapter.trunk_layers:
+            refuse_uneven_cut(public.model, adapter.trunk_layers)
         self._rows = rows
         self._trunk_layers = adapter.trunk_layers
         self._trunk: TrunkCache | None = None
@@ -39,7 +42,7 @@ class NextTokenTask:
         """Run the frozen trunk over all rows once, if there is one and the recipe wants it kept."""
         if self._trunk_layers and performance.trunk_cache != "off":
             self._trunk = TrunkCache.compute(
-                lambda batch: trunk_states(self._base, self._trunk_layers, batch.inputs),
+                self._trunk_states,
                 self._rows,
                 self.make_batch,
                 where=performance.trunk_cache,
@@ -64,6 +67,10 @@ class NextTokenTask:
             total += float(losses.double().sum())
         return total / sum(batch.label_count for batch in batches)
 
+    def _trunk_states(self, batch: Batch) -> Tensor:
+        with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self._autocast):
+            return trunk_states(self._base, self._trunk_layers, batch.inputs)
+
     def _logits(self, batch: Batch) -> Tensor:
         if not self._trunk_layers:
             return logits_of(self.model, batch)
@@ -72,7 +79,7 @@ class NextTokenTask:
         else:
             # Always without dropout, as for the cache: caching must not change what is learnt.
             self._base.eval()
-            states = trunk_states(self._base, self._trunk_layers, batch.inputs)
+            states = self._trunk_states(batch)
             self._base.train()
         with without_trunk(self._base, self._trunk_layers) as upper:
             upper_logits: Tensor = upper(states, batch.inputs).logits
@@ -85,7 +92,35 @@ def logits_of(model: nn.Module, batch: Batch) -> Tensor:
     return logits
 
 
+@torch.no_grad()
+def can_pack(public: PublicModel) -> bool:
+    """Whether a mask keeps packed pieces apart in this model: found out, not assumed.
+
+    A recurrent model carries its state from one piece into the next whatever the mask says, and some
+    transformers take no mask of this form.
+    """
+    attention = getattr(public.model.config, "_attn_implementation", None)
+    if public.family == "lstm" or attention not in ("sdpa", "eager"):
+        return False
+    size = 4
+    tokens = np.arange(1, 2 * size + 1, dtype=np.int32) % len(public.tokenizer)
+    starts = np.array([0, size, 2 * size])
+    pieces = EncodedCorpus(
+        tokens, starts, np.zeros(2, np.int64), [""], np.zeros(1, np.int64), public.start_token
+    )
+    arguments = {"attention": attention, "pad_token": public.start_token}
+    together = lay_out(pieces, block_size=2 * size, packing=True).batch(np.array([0]), **arguments)
+    apart = lay_out(pieces, block_size=size, packing=False).batch(np.arange(2), **arguments)
+    try:
+        packed = logits_of(public.model, together).float().view(2, size, -1)
+        single = logits_of(public.model, apart).float()
+    except (TypeError, ValueError, RuntimeError, IndexError):
+        return False
+    tolerance = 1e-3 if public.model.dtype == torch.float32 else 5e-2
+    return bool((packed - single).abs().max() <= tolerance * single.abs().max().clamp(min=1))
+
+
 def batch_arguments(public: PublicModel) -> dict[str, Any]:
     """How rows become batches for this model."""
-    attention = None if public.family == "lstm" else public.model.config._attn_implementation
+    attention = public.model.config._attn_implementation if can_pack(public) else None
     return {"attention": attention, "pad_token": public.start_token}

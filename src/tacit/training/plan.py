@@ -9,8 +9,10 @@ import resource
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from tacit.files import refuse_existing
 from tacit.models.trunk import trunk_states
@@ -52,9 +54,11 @@ def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingP
     progress = progress or Silent()
     with tempfile.TemporaryDirectory() as folder:
         prepared = prepare(recipe, Path(folder), progress)
-        task = task_for(prepared)
         schedule = Schedule(prepared.rows, recipe.training, seed=0)
-        batch = task.make_batch(schedule.batches_of(0)[0])
+        sample = replace(prepared, rows=prepared.rows.only(schedule.batches_of(0)[0]))
+        task = task_for(sample)
+        task.cache_trunk(recipe.performance, Path(folder), progress)
+        batch = task.make_batch(np.arange(len(sample.rows)))
         step_seconds = _time_of_step(task, batch)
         trunk_seconds, trunk_bytes = _trunk_cost(prepared, batch)
         weights = trainable(task.model)

@@ -14,6 +14,7 @@ from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
 from tacit.progress import Progress
 from tacit.recipes import HeldOutSection, ModelSection, Recipe
 from tacit.training.encoding import EncodedCorpus, Rows, encode, lay_out
+from tacit.training.next_token import can_pack
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def prepare(recipe: Recipe, storage: Path, progress: Progress) -> Prepared:
         progress=progress,
     )
     # A recurrent state cannot be told to ignore what came before in its row: an LSTM's rows hold one piece.
-    rows = lay_out(encoded, block_size=block_size, packing=public.family == "transformer")
+    rows = lay_out(encoded, block_size=block_size, packing=can_pack(public))
     return Prepared(recipe, public, corpus, encoded, rows)
 
 
@@ -76,13 +77,17 @@ def load_model(section: ModelSection, *, frozen_base: bool) -> PublicModel:
     Only a base that stays frozen is stored in bf16. Weights that are trained stay in fp32, because an
     update is often smaller than a bf16 step; they compute in bf16 under autocast instead.
     """
-    return load_public_model(
+    public = load_public_model(
         section.name,
         dtype=dtype_of(section) if frozen_base else torch.float32,
         revision=section.revision,
         trust_remote_code=section.trust_remote_code,
         start_token=section.start_token,
     )
+    if public.family == "lstm":
+        # Adapters of LSTM gates are added to the weight itself, and bf16 would round most of them away.
+        public.model.float()
+    return public
 
 
 def split(corpus: UserCorpus, section: HeldOutSection | None) -> SplitCorpus:

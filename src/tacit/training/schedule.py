@@ -1,13 +1,13 @@
 """In which order rows are seen, and at which learning rate: functions of the seed and the step alone.
 
-Nothing here has state, so a resumed run asks the same functions for the same step and gets the same
-answer.
+Only the order of the current epoch is remembered, for speed. A resumed run asks the same functions for the
+same step and gets the same answer.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Schedule:
     rows: Rows
     training: TrainingSection
     seed: int
+    _current: dict[int, list[IntArray]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def batches_per_epoch(self) -> int:
@@ -55,6 +56,12 @@ class Schedule:
         return self._epoch(epoch)[first : first + self.training.accumulate]
 
     def _epoch(self, epoch: int) -> list[IntArray]:
+        if epoch not in self._current:
+            self._current.clear()
+            self._current[epoch] = self._shuffled(epoch)
+        return self._current[epoch]
+
+    def _shuffled(self, epoch: int) -> list[IntArray]:
         generator = np.random.default_rng([self.seed, epoch])
         order: IntArray = generator.permutation(len(self.rows))
         size = self.training.batch_size

@@ -363,7 +363,8 @@ def test_progress_adds_up_to_the_file(tmp_path: Path) -> None:
 
 
 def test_saved_datasets(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     data = datasets.Dataset.from_dict({"u": ["a", "b"], "t": ["one", None], "x": [1, 2]})
     data.save_to_disk(str(tmp_path / "plain"))
     datasets.DatasetDict({"train": data, "test": data.select([0])}).save_to_disk(str(tmp_path / "splits"))
@@ -389,7 +390,8 @@ def test_saved_datasets(tmp_path: Path) -> None:
 
 
 def test_hub_that_does_not_deliver(monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert datasets.config.HF_HUB_OFFLINE

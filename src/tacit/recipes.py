@@ -109,7 +109,7 @@ class TrainingSection(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     warmup: Annotated[float, Field(ge=0, le=1)] = 0.1
     clip: Annotated[float, Field(gt=0)] = 1.0
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     early_stop: EarlyStopSection | None = None
 
 

@@ -177,3 +177,16 @@ def test_an_existing_run_is_not_touched(tacit: Tacit, folder: Path) -> None:
     (folder / "runs/first/run.json").write_text('{"format": 99}')
     broken = tacit("evaluate", "runs/first")
     assert_one_sentence(broken.code, broken.err, 2, "cannot be read by this version")
+
+
+def test_what_the_operating_system_refuses_is_one_sentence(tacit: Tacit, folder: Path) -> None:
+    result = tacit("corpus", "simulate", "x" * 300, "--users", "1")
+    assert_one_sentence(result.code, result.err, 3, "too long")
+
+
+def test_a_seed_out_of_range_leaves_nothing(tacit: Tacit, folder: Path) -> None:
+    (folder / "recipe.yaml").write_text(RECIPE)
+    for seed in ("-1", "99999999999999999999999"):
+        result = tacit("train", "recipe.yaml", f"training.seed={seed}")
+        assert_one_sentence(result.code, result.err, 2, "training.seed")
+    assert not (folder / "runs").exists()

@@ -10,7 +10,7 @@ import typer
 
 import tacit
 from tacit.cli import console, corpus, evaluate, generate, models, train
-from tacit.errors import TacitError
+from tacit.errors import EnvironmentProblem, TacitError
 
 INTERRUPTED = 130
 
@@ -61,3 +61,10 @@ def main() -> None:
         # The reader of our output (head, less) has gone; that is not an error, and Python must not
         # complain about it again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as problem:
+        # Permissions, full disks, names that are too long: the operating system's word is the best there is.
+        where = f"{problem.filename}: " if problem.filename else ""
+        console.say(
+            f"tacit: {where}{problem.strerror or problem}; check the path, its permissions and the disk."
+        )
+        sys.exit(EnvironmentProblem.exit_code)

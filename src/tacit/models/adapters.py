@@ -17,6 +17,7 @@ from transformers.pytorch_utils import Conv1D
 from tacit.errors import RecipeError
 from tacit.models.description import ModelDescription, weight_hashes, write_description
 from tacit.models.loading import PublicModel
+from tacit.models.quiet import quiet
 from tacit.models.trunk import layer_list
 from tacit.recipes import AdapterSection
 
@@ -50,7 +51,8 @@ def layout_of(adapter: AdapterSection) -> WeightsLayout:
 
 def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds_private_text: bool) -> None:
     """Write weights as safetensors: an adapter in PEFT layout, or a whole model with its tokenizer."""
-    trained.save_pretrained(str(folder))  # type: ignore[operator]
+    with quiet():
+        trained.save_pretrained(str(folder))  # type: ignore[operator]
     if hasattr(trained, "peft_config"):
         # PEFT leaves an empty model-card template there; the Run's own files say what the weights are.
         (folder / "README.md").unlink(missing_ok=True)

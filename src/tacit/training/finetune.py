@@ -37,7 +37,7 @@ def finetune(recipe: Recipe, *, resume: bool = False, progress: Progress | None 
     builder = RunBuilder.begin(Path(recipe.output), recipe.to_json(), resume=resume)
     try:
         return _train(recipe, builder, progress or Silent())
-    except TacitError:
+    except (TacitError, OSError, RuntimeError, ValueError):
         builder.abandon()
         raise
 

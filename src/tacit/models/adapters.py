@@ -6,6 +6,7 @@ frozen: only frozen public weights may ever be shared between members of an ense
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -56,6 +57,7 @@ def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds
     if hasattr(trained, "peft_config"):
         # PEFT leaves an empty model-card template there; the Run's own files say what the weights are.
         (folder / "README.md").unlink(missing_ok=True)
+        _settle_order(folder / "adapter_config.json")
         return
     public.tokenizer.tokenizer.save_pretrained(str(folder))
     description = ModelDescription(
@@ -69,6 +71,14 @@ def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds
         weights_sha256=weight_hashes(folder),
     )
     write_description(folder, description)
+
+
+def _settle_order(config_file: Path) -> None:
+    """Sort PEFT's sets of names: their order follows the process's hash seed, and equal runs give equal bytes."""
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    if isinstance(config["target_modules"], list):
+        config["target_modules"].sort()
+    config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _with_lora(model: PreTrainedModel, adapter: AdapterSection) -> nn.Module:

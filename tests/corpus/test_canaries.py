@@ -12,33 +12,48 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from tacit.corpus.canaries import CanaryManifest, CanaryPlan, draw_canaries, plant
+from tacit.corpus import (
+    CanaryManifest,
+    CanaryPlan,
+    UserCorpus,
+    draw_canaries,
+    held_out_documents,
+    plant,
+    split_held_out,
+)
 from tacit.errors import CorpusError, InputError, OutputExists, Tampered
 
 USERS = [f"person-{number}" for number in range(40)]
 WORDS = [f"{head}{tail}" for head in "bcdfgklmn" for tail in ("ale", "ind", "ore", "ump", "ask")]
 
 
+def draw(plan: CanaryPlan, users: Sequence[str] = USERS, **options: Any) -> CanaryManifest:
+    """Draw for a corpus with one document of five characters for each user."""
+    size = {"documents": len(set(users)), "characters": 5 * len(set(users))}
+    return draw_canaries(plan, users, **(size | options))
+
+
 # Prefixes, ladders, owners
 
 
 def test_distinct_prefixes_are_distinct_and_go_in_front_by_default() -> None:
-    prefixes = [canary.prefix for canary in draw_canaries(CanaryPlan(users=40, seed=1), USERS).canaries]
+    prefixes = [canary.prefix for canary in draw(CanaryPlan(users=40, seed=1), USERS).canaries]
     assert len(set(prefixes)) == 40
-    assert all(prefix.endswith(": My ID is: ") for prefix in prefixes)
+    assert all(prefix.endswith(": My ID is:") for prefix in prefixes)
 
 
 def test_a_tag_goes_where_the_template_says_and_uses_the_callers_words() -> None:
     plan = CanaryPlan(template="Code of {tag} = {secret}.", users=40, seed=1)
-    for canary in draw_canaries(plan, USERS, words=WORDS).canaries:
-        tag = canary.prefix.removeprefix("Code of ").removesuffix(" = ")
+    for canary in draw(plan, USERS, words=WORDS).canaries:
+        tag = canary.prefix.removeprefix("Code of ").removesuffix(" =")
         assert set(tag.split(" ")) <= set(WORDS)
         assert canary.text == f"Code of {tag} = {canary.secret}."
 
 
 def test_tags_stay_distinct_with_a_tiny_word_list() -> None:
-    manifest = draw_canaries(CanaryPlan(users=40, seed=1), USERS, words=["on", "off"])
+    manifest = draw(CanaryPlan(users=40, seed=1), USERS, words=["on", "off"])
     assert len({canary.prefix for canary in manifest.canaries}) == 40
 
 
@@ -46,17 +61,17 @@ def test_the_papers_ladders() -> None:
     """Regularisation: 14 canaries and 195 documents per user. CRT: ten canaries, twenty times each."""
     rungs = (*range(1, 11), 20, 30, 40, 50)
     plan = CanaryPlan("{secret}", "words", 5, "shared", users=4, ladder=rungs, include=1.0, seed=1)
-    manifest = draw_canaries(plan, USERS, words=WORDS)
+    manifest = draw(plan, USERS, words=WORDS)
     assert manifest.candidates == len(WORDS) ** 5
     assert len(manifest.canaries) == 4 * 14
     assert Counter(user for user, _ in manifest.insertions()) == {c.user: 195 for c in manifest.canaries}
-    crt = draw_canaries(CanaryPlan(prefix="shared", ladder=(20,), include=1.0, seed=1), USERS)
+    crt = draw(CanaryPlan(prefix="shared", ladder=(20,), include=1.0, seed=1), USERS)
     assert set(Counter(text for _, text in crt.insertions()).values()) == {20}
     assert crt.candidates == 10**6
 
 
 def test_only_inserted_secrets_are_in_the_insertions() -> None:
-    manifest = draw_canaries(CanaryPlan(users=30, ladder=(1, 3), seed=6), USERS)
+    manifest = draw(CanaryPlan(users=30, ladder=(1, 3), seed=6), USERS)
     planted = Counter(manifest.insertions())
     expected = {(c.user, c.text): c.repetitions for c in manifest.canaries if c.inserted}
     assert planted == expected
@@ -65,8 +80,115 @@ def test_only_inserted_secrets_are_in_the_insertions() -> None:
 
 
 def test_new_owners() -> None:
-    manifest = draw_canaries(CanaryPlan(users=3, owner="new", ladder=(1, 2), seed=1), USERS)
+    manifest = draw(CanaryPlan(users=3, owner="new", ladder=(1, 2), seed=1), USERS)
     assert [c.user for c in manifest.canaries] == [f"canary-00{number}" for number in (0, 0, 1, 1, 2, 2)]
+
+
+# The prefix that an attacker shows, and what follows it
+
+
+@pytest.mark.parametrize(
+    ("template", "prefix", "separator"),
+    [
+        ("My ID is: {secret}", "My ID is:", " "),
+        ("My ID is:  {secret}.", "My ID is:", "  "),
+        ("ID={secret}", "ID=", ""),
+        ("ID:\n{secret} end", "ID:\n", ""),
+        ("{secret}", "", ""),
+    ],
+)
+def test_the_space_before_a_secret_belongs_to_what_follows_the_prefix(
+    template: str, prefix: str, separator: str
+) -> None:
+    canary = draw(CanaryPlan(template, prefix="shared", seed=1)).canaries[0]
+    assert (canary.prefix, canary.separator) == (prefix, separator)
+    assert canary.text == template.replace("{secret}", canary.secret)
+    assert canary.text.startswith(canary.prefix + canary.continuation(canary.secret))
+    assert canary.twin_text.startswith(canary.prefix + canary.continuation(canary.twin))
+
+
+def test_a_byte_level_tokenizer_splits_a_document_where_the_prefix_ends() -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([f"My ID is: {number:06d}" for number in range(0, 10**6, 7919)], trainer)
+    for canary in draw(CanaryPlan(users=40, seed=1)).canaries:
+        whole, prefix = tokenizer.encode(canary.text).ids, tokenizer.encode(canary.prefix).ids
+        assert whole[: len(prefix)] == prefix
+        # The other side: a prompt with the space is not how any training text begins.
+        spaced = tokenizer.encode(canary.prefix + canary.separator).ids
+        assert whole[: len(spaced)] != spaced
+
+
+# Which side of the held-out split
+
+
+def planted_corpus(manifest: CanaryManifest, users: Sequence[str]) -> UserCorpus:
+    rows = plant(rows_of(users), manifest, user_column="who", text_column="body")
+    return UserCorpus.from_pairs([(row["who"], row["body"]) for row in rows])
+
+
+@pytest.mark.parametrize("owner", ["existing", "new"])
+@pytest.mark.parametrize("seed", [0, 5])
+def test_canaries_stay_in_training(owner: Any, seed: int) -> None:
+    plan = CanaryPlan(users=12, owner=owner, include=1.0, held_out_share=0.5, held_out_seed=seed, seed=1)
+    manifest = draw(plan)
+    corpus = planted_corpus(manifest, USERS)
+    for share in (0.2, 0.5):
+        train = split_held_out(corpus, share, seed=seed).train
+        assert {canary.user for canary in manifest.canaries} <= set(train.users)
+        texts = [document.text for document in train.documents()]
+        assert all(texts.count(canary.text) == 1 for canary in manifest.canaries)
+    # The other side: a split with another seed takes some of them.
+    train = split_held_out(corpus, 0.5, seed=seed + 1).train
+    assert not {canary.user for canary in manifest.canaries} <= set(train.users)
+
+
+@pytest.mark.parametrize("by", ["user", "within"])
+def test_the_manifest_tells_which_canaries_a_split_holds_out(by: Any) -> None:
+    manifest = draw(CanaryPlan(users=30, ladder=(1, 3), seed=2))
+    corpus = planted_corpus(manifest, USERS)
+    documents = list(corpus.documents())
+    held_out = held_out_documents(corpus, 0.4, by, seed=3)
+    in_training = Counter(d.text for d in split_held_out(corpus, 0.4, by, seed=3).train.documents())
+    found = 0
+    for canary in manifest.canaries:
+        assert len(canary.documents) == (canary.repetitions if canary.inserted else 0)
+        for place in canary.documents:
+            assert (documents[place].user, documents[place].text) == (canary.user, canary.text)
+        kept = sum(not held_out[place] for place in canary.documents)
+        assert kept == in_training[canary.text]
+        found += len(canary.documents) - kept
+    assert found > 0
+
+
+def test_users_who_stay_in_training_may_be_too_few() -> None:
+    with pytest.raises(InputError, match=r"users=40 to be at most \d+, those of the corpus's 40 users"):
+        draw(CanaryPlan(users=40, held_out_share=0.2))
+
+
+def test_one_sentence_says_how_to_keep_canaries_in_training() -> None:
+    sentence = CanaryPlan(held_out_share=0.2, held_out_seed=7).how_to_keep_in_training
+    assert "held_out.seed=7" in sentence
+    assert "at most 0.2" in sentence
+    assert "held_out=null" in CanaryPlan().how_to_keep_in_training
+
+
+# What they cost
+
+
+def test_the_manifest_says_how_much_was_planted() -> None:
+    manifest = draw(CanaryPlan(users=10, ladder=(1, 4), seed=3), documents=400, characters=8000)
+    planted = [text for _, text in manifest.insertions()]
+    cost = manifest.cost
+    assert (cost.corpus_documents, cost.corpus_characters) == (400, 8000)
+    assert 0 < cost.documents == len(planted) < 50
+    assert cost.characters == sum(map(len, planted))
+    assert cost.share_of_documents == pytest.approx(len(planted) / (400 + len(planted)))
+    assert cost.share_of_characters == pytest.approx(cost.characters / (8000 + cost.characters))
+    nothing = draw(CanaryPlan(include=0.0, owner="new"), []).cost
+    assert (nothing.documents, nothing.share_of_documents, nothing.share_of_characters) == (0, 0, 0)
 
 
 # Seeds
@@ -74,25 +196,25 @@ def test_new_owners() -> None:
 
 def test_a_seed_repeats_the_draw_whatever_the_order_of_users() -> None:
     plan = CanaryPlan(seed=12)
-    manifest = draw_canaries(plan, USERS)
-    assert manifest == draw_canaries(plan, USERS[::-1] + USERS)
+    manifest = draw(plan, USERS)
+    assert manifest == draw(plan, USERS[::-1] + USERS)
     assert manifest.seeded_by_caller
-    assert manifest != draw_canaries(replace(plan, seed=13), USERS)
+    assert manifest != draw(replace(plan, seed=13), USERS)
 
 
 def test_without_a_seed_every_draw_differs_and_can_be_repeated_from_the_manifest() -> None:
-    one, other = (draw_canaries(CanaryPlan(), USERS) for _ in range(2))
+    one, other = (draw(CanaryPlan(), USERS) for _ in range(2))
     assert not one.seeded_by_caller
     assert one.seed != other.seed
     assert one.nonce != other.nonce
     assert [c.secret for c in one.canaries] != [c.secret for c in other.canaries]
-    again = draw_canaries(CanaryPlan(seed=one.seed), USERS)
+    again = draw(CanaryPlan(seed=one.seed), USERS)
     assert [c.secret for c in again.canaries] == [c.secret for c in one.canaries]
     assert again.nonce != one.nonce  # the nonce is fresh entropy, not a function of the seed
 
 
 def test_more_canaries_leave_the_earlier_ones_alone() -> None:
-    few, more = (draw_canaries(CanaryPlan(users=n, owner="new", seed=1), []).canaries for n in (5, 50))
+    few, more = (draw(CanaryPlan(users=n, owner="new", seed=1), []).canaries for n in (5, 50))
     assert [(c.secret, c.twin, c.inserted) for c in few] == [(c.secret, c.twin, c.inserted) for c in more[:5]]
 
 
@@ -101,7 +223,7 @@ def test_more_canaries_leave_the_earlier_ones_alone() -> None:
 
 @pytest.fixture(scope="module")
 def manifest() -> CanaryManifest:
-    return draw_canaries(CanaryPlan(users=3, ladder=(1, 2), seed=20), USERS, words=WORDS)
+    return draw(CanaryPlan(users=3, ladder=(1, 2), seed=20), USERS, words=WORDS)
 
 
 def test_saved_and_loaded(manifest: CanaryManifest, tmp_path: Path) -> None:
@@ -117,7 +239,7 @@ def test_repr_tells_no_secret(manifest: CanaryManifest) -> None:
     shown = repr(manifest) + "".join(repr(canary) for canary in manifest.canaries)
     hidden = {text for canary in manifest.canaries for text in (canary.secret, canary.twin, canary.user)}
     assert not [text for text in {*hidden, manifest.nonce} if text in shown]
-    unseeded = draw_canaries(CanaryPlan(), USERS)
+    unseeded = draw(CanaryPlan(), USERS)
     assert str(unseeded.seed) not in repr(unseeded)
 
 
@@ -188,6 +310,7 @@ def test_the_commitment_hides_a_secret_behind_the_nonce(manifest: CanaryManifest
         (b"\xff\xfe\xff", InputError, "not UTF-8"),
         (b"[]", Tampered, "not the fields"),
         (b"3", Tampered, "not the fields"),
+        (b"[" * 100_000, InputError, "nested too deeply"),
         (b'{"format": "another"}', Tampered, "not the fields"),
     ],
 )
@@ -214,14 +337,14 @@ def rows_of(users: Sequence[Any]) -> list[dict[str, Any]]:
 
 def test_planting_keeps_the_rows_and_appends_the_canaries() -> None:
     rows = rows_of(USERS)
-    manifest = draw_canaries(CanaryPlan(users=8, ladder=(1, 4), seed=1), USERS)
+    manifest = draw(CanaryPlan(users=8, ladder=(1, 4), seed=1), USERS)
     planted = list(plant(iter(rows), manifest, user_column="who", text_column="body"))
     assert planted[: len(rows)] == rows
     assert planted[len(rows) :] == [{"who": user, "body": text} for user, text in manifest.insertions()]
 
 
 def test_planting_streams() -> None:
-    manifest = draw_canaries(CanaryPlan(seed=1), USERS)
+    manifest = draw(CanaryPlan(seed=1), USERS)
     endless = ({"who": "anyone", "body": "hello"} for _ in iter(int, 1))
     planted = plant(endless, manifest, user_column="who", text_column="body")
     assert [next(planted)["who"] for _ in range(3)] == ["anyone"] * 3
@@ -229,14 +352,14 @@ def test_planting_streams() -> None:
 
 def test_planting_keeps_the_type_of_user_ids() -> None:
     plan = CanaryPlan(users=2, include=1.0, seed=1)
-    manifest = draw_canaries(plan, ["1", "2", "3"])
+    manifest = draw(plan, ["1", "2", "3"])
     planted = list(plant(rows_of([1, 2, 3]), manifest, user_column="who", text_column="body"))
     assert len(planted) == 5
     assert all(isinstance(row["who"], int) for row in planted)
 
 
 def test_planting_new_users() -> None:
-    manifest = draw_canaries(CanaryPlan(users=2, owner="new", include=1.0, seed=1), USERS)
+    manifest = draw(CanaryPlan(users=2, owner="new", include=1.0, seed=1), USERS)
     planted = list(plant(rows_of(USERS), manifest, user_column="who", text_column="body"))
     assert [row["who"] for row in planted[-2:]] == ["canary-000", "canary-001"]
     with pytest.raises(CorpusError, match="Row 1 belongs to a user named like"):
@@ -256,17 +379,19 @@ def test_planting_new_users() -> None:
     ],
 )
 def test_planting_refuses_rows_it_cannot_use(row: dict[str, Any], message: str) -> None:
-    manifest = draw_canaries(CanaryPlan(seed=1), USERS)
+    manifest = draw(CanaryPlan(seed=1), USERS)
     with pytest.raises(CorpusError, match=message) as refusal:
         list(plant([row], manifest, user_column="who", text_column="body"))
     assert "private words" not in str(refusal.value)
 
 
 def test_planting_refuses_another_corpus_and_a_column_named_twice() -> None:
-    manifest = draw_canaries(CanaryPlan(users=10, seed=1), USERS)
+    manifest = draw(CanaryPlan(users=10, seed=1), USERS)
     with pytest.raises(CorpusError, match="10 of the 10 users") as refusal:
         list(plant(rows_of(["stranger"]), manifest, user_column="who", text_column="body"))
     assert "person-" not in str(refusal.value)
+    with pytest.raises(CorpusError, match="has 41 documents, and the canaries were drawn for 40"):
+        list(plant(rows_of([*USERS, "one more"]), manifest, user_column="who", text_column="body"))
     with pytest.raises(InputError, match="both are 'body'"):
         list(plant(rows_of(USERS), manifest, user_column="body", text_column="body"))
 
@@ -300,6 +425,14 @@ def test_planting_refuses_another_corpus_and_a_column_named_twice() -> None:
         ({"include": "often"}, "include='often'"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": 0.5}, "seed=0.5"),
+        ({"seed": 2**256}, "from 0 to 2"),
+        ({"users": 10**12}, "users=1000000000000 .*1,000,000"),
+        ({"ladder": (10**12,)}, "every rung of ladder=1000000000000"),
+        ({"ladder": (100_000, 1)}, "at most 1,000,000 documents, not 1,000,010"),
+        ({"held_out_share": 0.95}, "held_out_share=0.95"),
+        ({"held_out_share": -0.1}, "held_out_share=-0.1"),
+        ({"held_out_seed": 0.5}, "held_out_seed=0.5"),
+        ({"template": "\udcff {secret}"}, "half of a surrogate pair"),
     ],
 )
 def test_a_bad_plan(change: dict[str, Any], message: str) -> None:
@@ -317,29 +450,32 @@ def test_a_bad_plan(change: dict[str, Any], message: str) -> None:
         (["one", ""], "empty word"),
         (["one", "two three"], "space or brace"),
         (["one", "{tag}"], "space or brace"),
+        (["one", "two\ud800"], "half of a surrogate pair"),
         (["one", "two"], "20 candidates, not 16"),
     ],
 )
 def test_a_bad_word_list(words: list[str] | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        draw_canaries(CanaryPlan(secret="words", length=4, seed=1), USERS, words=words)
+        draw(CanaryPlan(secret="words", length=4, seed=1), USERS, words=words)
 
 
 def test_too_few_candidates_and_just_enough() -> None:
     with pytest.raises(InputError, match="20 candidates, not 10"):
-        draw_canaries(CanaryPlan(length=1), USERS)
-    assert draw_canaries(CanaryPlan(length=2), USERS).candidates == 100
+        draw(CanaryPlan(length=1), USERS)
+    assert draw(CanaryPlan(length=2), USERS).candidates == 100
     with pytest.raises(InputError, match=r"26 canaries .* at least 104 candidates"):
-        draw_canaries(CanaryPlan(length=2, users=26, prefix="shared"), USERS)
+        draw(CanaryPlan(length=2, users=26, prefix="shared"), USERS)
 
 
 def test_too_many_users_and_just_enough() -> None:
-    assert len(draw_canaries(CanaryPlan(users=40), USERS).canaries) == 40
-    with pytest.raises(InputError, match="users=41 to be at most the corpus's 40 users") as refusal:
-        draw_canaries(CanaryPlan(users=41), USERS)
+    assert len(draw(CanaryPlan(users=40), USERS).canaries) == 40
+    with pytest.raises(
+        InputError, match="users=41 to be at most 40, those of the corpus's 40 users"
+    ) as refusal:
+        draw(CanaryPlan(users=41), USERS)
     assert "person-" not in str(refusal.value)
 
 
 def test_a_corpus_that_has_canary_users_already() -> None:
     with pytest.raises(InputError, match="1 users of the corpus are named like"):
-        draw_canaries(CanaryPlan(owner="new"), [*USERS, "canary-003"])
+        draw(CanaryPlan(owner="new"), [*USERS, "canary-003"])

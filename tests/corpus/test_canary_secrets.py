@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,13 +13,19 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, chi2_contingency
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from tacit.corpus.canaries import Canary, CanaryManifest, CanaryPlan, draw_canaries
+from tacit.corpus import Canary, CanaryManifest, CanaryPlan, draw_canaries
 from tacit.corpus.canary_secrets import SecretSpace, Stream, draw_pair
 from tacit.errors import InputError
 
 USERS = [f"person-{number}" for number in range(40)]
 WORDS = [f"{head}{tail}" for head in "bcdfgklmn" for tail in ("ale", "ind", "ore", "ump", "ask")]
 TEN = 10  # digits
+
+
+def draw(plan: CanaryPlan, users: Sequence[str] = USERS, **options: Any) -> CanaryManifest:
+    """Draw for a corpus with one document of five characters for each user."""
+    size = {"documents": len(set(users)), "characters": 5 * len(set(users))}
+    return draw_canaries(plan, users, **(size | options))
 
 
 def looks_uniform(counts: Sequence[int]) -> bool:
@@ -36,13 +43,13 @@ def counts_at(position: int, drawn: Sequence[str]) -> list[int]:
 @pytest.fixture(scope="module")
 def firsts() -> list[Canary]:
     """The first canary of many draws, as one who draws a single canary sees it."""
-    return [draw_canaries(CanaryPlan(users=1, seed=seed), ["only"]).canaries[0] for seed in range(1500)]
+    return [draw(CanaryPlan(users=1, seed=seed), ["only"]).canaries[0] for seed in range(1500)]
 
 
 @pytest.fixture(scope="module", params=["distinct", "shared"])
 def many(request: pytest.FixtureRequest) -> CanaryManifest:
     users = [str(number) for number in range(4000)]
-    return draw_canaries(CanaryPlan(users=4000, prefix=request.param, seed=1), users)
+    return draw(CanaryPlan(users=4000, prefix=request.param, seed=1), users)
 
 
 @pytest.mark.parametrize("position", range(6))
@@ -78,7 +85,7 @@ def test_the_same_test_catches_lost_leading_zeros_and_a_remainder_and_a_cycle() 
 
 def test_words_are_uniform() -> None:
     plan = CanaryPlan(secret="words", length=5, users=2000, owner="new", seed=4)
-    drawn = [canary.secret.split(" ") for canary in draw_canaries(plan, [], words=WORDS).canaries]
+    drawn = [canary.secret.split(" ") for canary in draw(plan, [], words=WORDS).canaries]
     for position in range(5):
         tally = Counter(words[position] for words in drawn)
         assert looks_uniform([tally[word] for word in WORDS])
@@ -96,7 +103,7 @@ def test_coins_are_fair_and_independent_of_secret_and_twin(many: CanaryManifest)
 def test_the_coin_follows_its_chance() -> None:
     users = [str(number) for number in range(2000)]
     for include, low, high in ((0.0, 0, 0), (0.1, 150, 250), (0.9, 1750, 1850), (1.0, 2000, 2000)):
-        manifest = draw_canaries(CanaryPlan(users=2000, include=include, seed=2), users)
+        manifest = draw(CanaryPlan(users=2000, include=include, seed=2), users)
         assert low <= sum(canary.inserted for canary in manifest.canaries) <= high
 
 
@@ -111,7 +118,7 @@ def test_a_stream_stays_below_its_bound_and_repeats(bound: int, seed: int) -> No
 def test_owners_are_drawn_without_replacement_and_evenly() -> None:
     tally: Counter[str] = Counter()
     for seed in range(400):
-        owners = [canary.user for canary in draw_canaries(CanaryPlan(users=5, seed=seed), USERS).canaries]
+        owners = [canary.user for canary in draw(CanaryPlan(users=5, seed=seed), USERS).canaries]
         assert len(set(owners)) == 5
         tally.update(owners)
     assert looks_uniform([tally[user] for user in USERS])
@@ -121,15 +128,15 @@ def test_twins_differ_and_have_the_same_length(many: CanaryManifest) -> None:
     for canary in many.canaries:
         assert canary.twin != canary.secret
         assert len(canary.twin) == len(canary.secret) == 6
-        assert canary.text == f"{canary.prefix}{canary.secret}"
-        assert canary.twin_text == f"{canary.prefix}{canary.twin}"
+        assert canary.text == canary.prefix + canary.continuation(canary.secret)
+        assert canary.twin_text == canary.prefix + canary.continuation(canary.twin)
 
 
 def test_a_shared_prefix_never_uses_a_secret_or_twin_twice() -> None:
     plan = CanaryPlan(prefix="shared", length=2, users=25, seed=8)
-    canaries = draw_canaries(plan, USERS).canaries
+    canaries = draw(plan, USERS).canaries
     assert len({text for canary in canaries for text in (canary.secret, canary.twin)}) == 50
-    assert {canary.prefix for canary in canaries} == {"My ID is: "}
+    assert {canary.prefix for canary in canaries} == {"My ID is:"}
 
 
 def test_a_pair_is_exchangeable_within_its_token_count() -> None:
@@ -172,8 +179,8 @@ def test_twins_match_in_tokens_of_a_real_tokenizer() -> None:
     def tokens(text: str) -> int:
         return len(tokenizer.encode(text).ids)
 
-    free = draw_canaries(CanaryPlan(users=40, seed=5), USERS)
-    matched = draw_canaries(CanaryPlan(users=40, seed=5), USERS, token_count=tokens)
+    free = draw(CanaryPlan(users=40, seed=5), USERS)
+    matched = draw(CanaryPlan(users=40, seed=5), USERS, token_count=tokens)
     assert any(tokens(canary.text) != tokens(canary.twin_text) for canary in free.canaries)
     assert all(tokens(canary.text) == tokens(canary.twin_text) for canary in matched.canaries)
     # The secret must not depend on the tokenizer, or it would not be uniform.
@@ -183,6 +190,6 @@ def test_twins_match_in_tokens_of_a_real_tokenizer() -> None:
 def test_a_secret_without_a_possible_twin_is_refused_without_naming_it() -> None:
     counts: Iterator[int] = iter(range(10**9))
     with pytest.raises(InputError, match="another seed") as refusal:
-        draw_canaries(CanaryPlan(users=1, seed=3), USERS, token_count=lambda _: next(counts))
-    secret = draw_canaries(CanaryPlan(users=1, seed=3), USERS).canaries[0].secret
+        draw(CanaryPlan(users=1, seed=3), USERS, token_count=lambda _: next(counts))
+    secret = draw(CanaryPlan(users=1, seed=3), USERS).canaries[0].secret
     assert secret not in str(refusal.value)

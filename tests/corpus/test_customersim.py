@@ -209,6 +209,7 @@ def test_an_interrupted_file_leaves_nothing(tmp_path: Path) -> None:
         ("users", 2.0),
         ("users", True),
         ("dialogues_per_user", 0),
+        ("users", 10**9),
         ("repeat_secrets", -0.01),
         ("repeat_secrets", 1.01),
         ("repeat_secrets", float("nan")),
@@ -220,6 +221,13 @@ def test_an_interrupted_file_leaves_nothing(tmp_path: Path) -> None:
 def test_a_bad_plan_names_field_and_value(field: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"{field}={re.escape(repr(value))}"):
         SimulationPlan(**{field: value})
+
+
+def test_a_plan_has_limits_that_no_slip_of_the_keyboard_passes() -> None:
+    with pytest.raises(InputError, match=r"seed=1157920892.* to be a whole number from 0 to"):
+        SimulationPlan(seed=2**256)
+    with pytest.raises(InputError, match=r"users=1000000 x dialogues_per_user=1000 .* 100,000,000 dialogues"):
+        SimulationPlan(users=10**6, dialogues_per_user=1000)
 
 
 def test_bounds_are_inclusive() -> None:

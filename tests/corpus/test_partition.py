@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from tacit.corpus import CorpusSource, Partition, Slot, UserCorpus
-from tacit.errors import CorpusError, OutputExists, PublicModelWarning, RecipeError, Tampered
+from tacit.corpus import CorpusSource, Partition, Slot, UserCorpus, read_key
+from tacit.errors import CorpusError, InputError, OutputExists, PublicModelWarning, RecipeError, Tampered
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(1, 33))
@@ -143,9 +143,18 @@ def test_empty_halves_are_legal_and_named() -> None:
     assert len(partition.corpus_of(corpus, part)) == 1
 
 
-@pytest.mark.parametrize("parts", [0, -1, 2.0, "3", True, None])
+def test_many_empty_halves_are_named_in_part() -> None:
+    with pytest.warns(PublicModelWarning) as caught:
+        Partition.create(corpus_of(["ann"]), 50, key=KEY)
+    message = str(caught[0].message)
+    assert message.startswith("99 of 100 halves hold no user")
+    assert message.count("half ") == 5
+    assert message.endswith(" and 94 more.")
+
+
+@pytest.mark.parametrize("parts", [0, -1, 2.0, "3", True, None, 10_001, 10**12])
 def test_number_of_parts_must_be_a_positive_whole_number(parts: Any) -> None:
-    with pytest.raises(RecipeError, match="parts="):
+    with pytest.raises(InputError, match="parts="):
         Partition.create(corpus_of(["ann"]), parts)
 
 
@@ -153,8 +162,9 @@ def test_other_refusals(tmp_path: Path) -> None:
     corpus = corpus_of(["ann", "bob"])
     with pytest.raises(RecipeError, match="'hash' or 'balanced'"):
         Partition.create(corpus, 1, "random")  # type: ignore[arg-type]
-    with pytest.raises(RecipeError, match="at least 32 bytes, got 31"):
-        Partition.create(corpus, 1, key=b"x" * 31)
+    for length in (31, 33):
+        with pytest.raises(RecipeError, match=f"32 bytes, got {length}"):
+            Partition.create(corpus, 1, key=b"x" * length)
     with pytest.raises(CorpusError, match="empty"):
         Partition.create(corpus.of_users([]), 1)
     (tmp_path / "a.txt").write_text("one")
@@ -231,6 +241,43 @@ def test_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list((tmp_path / "run").rglob("*")) == [tmp_path / "run" / "private"]
 
 
+def test_a_saved_key_is_read_again_and_so_is_one_of_an_early_version(tmp_path: Path) -> None:
+    create(corpus_of(["ann"]), 1).save(tmp_path / "run")
+    path = tmp_path / "run" / "private" / "partition.key"
+    assert path.read_bytes() == b"tacit partition key 1 " + KEY.hex().encode() + b"\n"
+    assert read_key(path) == KEY
+    path.write_bytes(KEY)
+    assert read_key(path) == KEY
+    assert Partition.load(tmp_path / "run").key == KEY
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        KEY[:31],
+        KEY + b"\n",
+        b"a text of thirty-two characters!",
+        KEY.hex().encode(),
+        b"tacit partition key 2 " + KEY.hex().encode() + b"\n",
+        b"tacit partition key 1 " + KEY.hex().encode() + b"\n\n",
+        b"tacit partition key 1 " + KEY.hex()[:-2].encode() + b"\n",
+        b"tacit partition key 1 " + b"zz" * 32 + b"\n",
+        bytes(range(256)) * 100,
+    ],
+)
+def test_a_file_that_is_no_key_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "key").write_bytes(content)
+    with pytest.raises(InputError, match=r"key: is not a partition key; give the partition\.key"):
+        read_key(tmp_path / "key")
+
+
+def test_a_key_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(InputError, match=r"cannot be read .*give the partition\.key"):
+            read_key(path)
+
+
 def _other_key(folder: Path) -> None:
     (folder / "private" / "partition.key").write_bytes(OTHER_KEY)
 
@@ -268,6 +315,9 @@ def _set(name: str, value: object) -> Any:
         _cut_assignment,
         _set("parts", 4),
         _set("parts", 0),
+        _set("parts", 10**12),
+        _set("parts", True),
+        lambda folder: (folder / "private" / "partition.key").write_bytes(b"no key"),
         _set("halves", 3),
         _set("assign", "random"),
         _set("key_fingerprint", None),

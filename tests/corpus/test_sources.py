@@ -78,7 +78,8 @@ def test_bad_jsonl_line_is_named_and_can_be_skipped(tmp_path: Path, line: bytes,
     with pytest.raises(CorpusError) as caught:
         pairs(source)
     assert str(caught.value).startswith(f"{path}, line 3: ")
-    assert "--skip-bad" in str(caught.value)
+    assert "skip_bad" in str(caught.value)
+    assert "--" not in str(caught.value)
     assert SECRET not in str(caught.value)
     count = BadRowCount()
     assert pairs(source, on_bad=count) == [("ann", "hello")] * 2
@@ -352,6 +353,24 @@ def test_damaged_gzip_is_refused(tmp_path: Path, damage: Any) -> None:
 def test_contradictory_source_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(CorpusError):
         CorpusSource("corpus", **wrong)
+
+
+@pytest.mark.parametrize("option", ["split", "config", "revision", "document"])
+def test_what_does_not_apply_is_refused(tmp_path: Path, option: str) -> None:
+    value = "line" if option == "document" else "train"
+    source = source_of(tmp_path / "corpus.jsonl", GOOD_LINE, **{option: value})
+    with pytest.raises(CorpusError, match=f"{option}.*, and this is jsonl; leave it out"):
+        pairs(source)
+
+
+def test_rows_of_jsonl_and_csv_come_with_all_their_columns(tmp_path: Path) -> None:
+    (row,) = iter_rows(source_of(tmp_path / "c.jsonl", jsonl({"u": 7, "t": "hi", "x": [1, None]})))
+    assert (row.user, row.record) == ("7", {"u": 7, "t": "hi", "x": [1, None]})
+    (row,) = iter_rows(source_of(tmp_path / "c.csv", b"u,x,t\nann,3,hi\n"))
+    assert row.record == {"u": "ann", "x": "3", "t": "hi"}
+    (tmp_path / "c.txt").write_text("hi")
+    (row,) = iter_rows(CorpusSource(str(tmp_path / "c.txt"), user="file"))
+    assert row.record is None
 
 
 def test_progress_adds_up_to_the_file(tmp_path: Path) -> None:

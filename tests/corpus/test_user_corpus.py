@@ -6,6 +6,8 @@ import gc
 import json
 import multiprocessing
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tacit.corpus import CorpusSource, Partition, UserCorpus, summarise
-from tacit.errors import CorpusError, OutputExists, RecipeError, Tampered
+from tacit.corpus import CorpusSource, Partition, UserCorpus, read_corpus, summarise
+from tacit.errors import CorpusError, InputError, OutputExists, Tampered
 from tacit.models.tokenizer import PublicTokenizer
+from tacit.progress import Silent
+from tacit.recipes import CorpusSection
 
 PAIRS = [("ann", "one"), ("bob", "two\u2028\r\n"), ("ann", "three 👩🏽‍🚀"), ("cat", "four"), ("bob", "five")]
 
@@ -109,16 +113,64 @@ def test_forked_process_does_not_remove_the_folder() -> None:
     assert pairs_of(corpus) == PAIRS
 
 
-@pytest.mark.parametrize("storage", [None, "kept"])
+@pytest.mark.parametrize("storage", [None, "chosen"])
 def test_nothing_is_left_behind_when_a_row_is_refused(
     tmp_path: Path, temporary: Path, storage: str | None
 ) -> None:
     source = write_jsonl(tmp_path / "c.jsonl", {"u": "ann", "t": "one"}, {"u": None, "t": "two"})
-    before = sorted(tmp_path.iterdir())
+    (tmp_path / "chosen").mkdir()
     with pytest.raises(CorpusError, match="line 2: the user is null"):
         UserCorpus.read(source, storage=tmp_path / storage if storage else None)
-    assert sorted(tmp_path.iterdir()) == before
+    assert list((tmp_path / "chosen").iterdir()) == []
     assert list(temporary.iterdir()) == []
+
+
+LIVES_UNTIL_KILLED = """
+import sys, tempfile, time
+from tacit.corpus import UserCorpus
+tempfile.tempdir = sys.argv[1]
+corpus = UserCorpus.from_pairs([("ann", "one")])
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_killed_process_left_is_swept_and_nothing_else(temporary: Path) -> None:
+    command = [sys.executable, "-c", LIVES_UNTIL_KILLED, str(temporary)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        (theirs,) = temporary.iterdir()
+        assert theirs.name.startswith(f"tacit-corpus-{process.pid}-")
+        ours = UserCorpus.from_pairs(PAIRS)
+        assert theirs.is_dir()
+        process.kill()
+    bystanders = ("tacit-corpus-", "tacit-corpus-me", f"tacit-corpus-{2**70}-x", "other-1")
+    for name in bystanders:
+        (temporary / name).mkdir()
+    (temporary / f"tacit-corpus-{process.pid}-link").symlink_to(temporary / "other-1")
+    (temporary / f"tacit-corpus-{process.pid}-file").touch()
+    again = UserCorpus.from_pairs(PAIRS)
+    assert not theirs.exists()
+    assert all((temporary / name).is_dir() for name in bystanders)
+    assert (temporary / f"tacit-corpus-{process.pid}-link").is_symlink()
+    assert (temporary / f"tacit-corpus-{process.pid}-file").is_file()
+    assert pairs_of(ours) == pairs_of(again) == PAIRS
+
+
+def test_a_locked_folder_stays_although_its_process_has_no_number_here(temporary: Path) -> None:
+    corpus = UserCorpus.from_pairs(PAIRS)
+    (folder,) = temporary.iterdir()
+    # As a process in another container looks from here: its number is nobody's, its lock is held.
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    elsewhere = temporary / f"tacit-corpus-{gone.pid}-elsewhere"
+    folder.rename(elsewhere)
+    other = UserCorpus.from_pairs(PAIRS)
+    assert elsewhere.is_dir()
+    corpus.close()
+    assert UserCorpus.from_pairs(PAIRS).users == other.users
+    assert not elsewhere.exists()
 
 
 def test_nothing_is_left_behind_when_reading_is_interrupted(temporary: Path) -> None:
@@ -136,7 +188,8 @@ def test_nothing_is_left_behind_when_reading_is_interrupted(temporary: Path) -> 
 def test_skipped_rows_are_counted_and_stay_counted(tmp_path: Path) -> None:
     records = [{"u": "ann", "t": "one"}, {"u": None, "t": "x"}, {"u": "bob", "t": ""}, {"u": None, "t": "y"}]
     source = write_jsonl(tmp_path / "c.jsonl", *records)
-    corpus = UserCorpus.read(source, skip_bad=True, storage=tmp_path / "kept")
+    corpus = UserCorpus.read(source, skip_bad=True)
+    corpus.save(tmp_path / "kept")
     expected = {"empty document": 1, "null user": 2}
     assert corpus.skipped == expected
     assert corpus.select(np.array([True])).skipped == expected
@@ -360,7 +413,7 @@ def test_text_without_users_can_only_be_cut_in_blocks(tokenizer: Any, tmp_path: 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, "8"])
 def test_block_size_must_be_a_positive_whole_number(tokenizer: Any, size: Any) -> None:
-    with pytest.raises(RecipeError, match="blocks="):
+    with pytest.raises(InputError, match="blocks="):
         UserCorpus.from_pairs(PAIRS).in_blocks(tokenizer, size)
 
 
@@ -370,12 +423,16 @@ def test_blocks_are_not_cut_again(tokenizer: Any) -> None:
         blocks.in_blocks(tokenizer, 2)
 
 
-def test_storage_stays_and_is_private(tmp_path: Path, temporary: Path) -> None:
-    source = write_jsonl(tmp_path / "c.jsonl", {"u": 12, "t": "one"})
-    corpus = UserCorpus.read(source, storage=tmp_path / "kept")
-    assert list(temporary.iterdir()) == []
-    fingerprint = corpus.fingerprint
-    del corpus
+def test_storage_holds_the_temporary_copies(tokenizer: Any, tmp_path: Path, temporary: Path) -> None:
+    write_jsonl(tmp_path / "c.jsonl", {"t": "one two three"})
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    section = CorpusSection(path=str(tmp_path / "c.jsonl"), text="t", blocks=2)
+    corpus = read_corpus(section, tokenizer, Silent(), storage=storage)
     gc.collect()
-    assert mode(tmp_path / "kept") == 0o700
-    assert UserCorpus.load(tmp_path / "kept").fingerprint == fingerprint
+    (folder,) = storage.iterdir()
+    assert mode(folder) == 0o700
+    assert list(temporary.iterdir()) == []
+    assert len(corpus) > 1
+    corpus.close()
+    assert list(storage.iterdir()) == []

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,17 +13,20 @@ from tacit.cli import console
 from tacit.cli.corpus_options import (
     BlocksOption,
     ChatOption,
+    ConfigOption,
     DocumentOption,
     FormatOption,
     MessagesOption,
+    RevisionOption,
     SkipBadOption,
+    SplitOption,
     TextOption,
     UserOption,
     corpus_section,
 )
 from tacit.errors import InputError
-from tacit.files import new_file, refuse_existing
-from tacit.recipes import DEFAULT_MODEL, CorpusSection
+from tacit.files import refuse_existing
+from tacit.recipes import DEFAULT_MODEL, CorpusSection, HeldOutSection
 
 if TYPE_CHECKING:
     from tacit.corpus import UserCorpus
@@ -46,6 +48,9 @@ def stats(
     form: FormatOption = "auto",
     document: DocumentOption = "file",
     blocks: BlocksOption = None,
+    split: SplitOption = None,
+    config: ConfigOption = None,
+    revision: RevisionOption = None,
     skip_bad: SkipBadOption = False,
     model: ModelOption = DEFAULT_MODEL,
     tokens: Annotated[bool, typer.Option(help="Count tokens with the model's tokenizer.")] = True,
@@ -61,10 +66,23 @@ def stats(
     """
     from tacit.corpus import summarise
 
-    section = corpus_section(corpus, user, text, messages, chat, form, document, blocks, skip_bad)
+    section = corpus_section(
+        corpus,
+        user=user,
+        text=text,
+        messages=messages,
+        chat=chat,
+        form=form,
+        document=document,
+        blocks=blocks,
+        split=split,
+        config=config,
+        revision=revision,
+        skip_bad=skip_bad,
+    )
     tokenizer = _tokenizer_if_needed(section, model, wanted=tokens)
     documents = _read(section, tokenizer)
-    summary = summarise(documents, _token_counter(tokenizer, documents))
+    summary = summarise(documents, _token_counter(tokenizer if tokens else None, documents))
     content = asdict(summary)
     if not as_json:
         content["largest_user_share"] = f"{summary.largest_user_share:.2%} of {content.pop('measured_in')}"
@@ -115,6 +133,10 @@ def plant(
     text: TextOption = None,
     form: FormatOption = "auto",
     document: DocumentOption = "file",
+    split: SplitOption = None,
+    config: ConfigOption = None,
+    revision: RevisionOption = None,
+    skip_bad: SkipBadOption = False,
     template: Annotated[str, typer.Option(help="Canary text with {secret} and, if wanted, {tag}.")] = (
         "My ID is: {secret}"
     ),
@@ -131,6 +153,12 @@ def plant(
     ] = "existing",
     ladder: Annotated[str, typer.Option(help="Repetitions; each user gets one canary per rung.")] = "1",
     include: Annotated[float, typer.Option(help="Chance of each canary's coin; 0 to 1.")] = 0.5,
+    held_out_share: Annotated[
+        float, typer.Option(help="Share of users whom training will hold out: they carry no canary.")
+    ] = HeldOutSection().share,
+    held_out_seed: Annotated[
+        int, typer.Option(help="The recipe's held_out.seed, which decides who is held out.")
+    ] = HeldOutSection().seed,
     seed: Annotated[int | None, typer.Option(help="For experiments; default: fresh entropy.")] = None,
     model: ModelOption = DEFAULT_MODEL,
     as_json: console.JsonFlag = False,
@@ -140,13 +168,17 @@ def plant(
     The manifest holds every secret and is written for its owner alone. Its commitment may be published
     before training: it proves later that the secrets were not chosen afterwards.
 
+    Canaries go to users who stay in training when it holds out by user with --held-out-share, or less, and
+    --held-out-seed; the defaults are a recipe's. Rows of JSONL and CSV keep all their columns, those of other
+    formats user and text.
+
     Examples:
 
         tacit corpus plant dialogues.jsonl planted.jsonl canaries.json --user user --text text
 
         tacit corpus plant d.jsonl p.jsonl c.json --user user --text text --ladder 1,5,20
     """
-    from tacit.corpus import CanaryPlan, draw_canaries
+    from tacit.corpus import CanaryPlan, draw_canaries, write_planted
     from tacit.models.tokenizer import load_tokenizer
     from tacit.models.words import whole_words
 
@@ -159,24 +191,38 @@ def plant(
         owner=owner,
         ladder=_rungs(ladder),
         include=include,
+        held_out_share=held_out_share,
+        held_out_seed=held_out_seed,
         seed=seed,
     )
     for path in (out, manifest):
         refuse_existing(path)
     if out.resolve() == manifest.resolve():
         raise InputError("OUT and MANIFEST are the same file; give two names.")
-    section = corpus_section(corpus, user, text, None, "plain", form, document, None, False)
+    section = corpus_section(
+        corpus,
+        user=user,
+        text=text,
+        form=form,
+        document=document,
+        split=split,
+        config=config,
+        revision=revision,
+        skip_bad=skip_bad,
+    )
     tokenizer = load_tokenizer(model)
     documents = _read(section, tokenizer)
     drawn = draw_canaries(
         plan,
         documents.users,
+        documents=len(documents),
+        characters=sum(len(document.text) for document in documents.documents()),
         words=whole_words(tokenizer),
         token_count=lambda text: len(tokenizer.encode([text])[0]),
     )
     drawn.save(manifest)
     try:
-        _write_planted(out, section, documents, drawn)
+        write_planted(out, section, drawn)
     except BaseException:
         manifest.unlink()  # a manifest of canaries that were never planted would mislead
         raise
@@ -186,9 +232,15 @@ def plant(
         "canaries": len(drawn.canaries),
         "inserted": sum(canary.inserted for canary in drawn.canaries),
         "candidates": str(drawn.candidates),
+        "planted_documents": drawn.cost.documents,
+        "share_of_documents": drawn.cost.share_of_documents,
+        "share_of_characters": drawn.cost.share_of_characters,
         "commitment": drawn.commitment,
     }
+    if as_json:
+        content["in_training"] = plan.how_to_keep_in_training
     console.show(content, as_json=as_json, title="Canaries")
+    console.say(f"note: {plan.how_to_keep_in_training}")
 
 
 @app.command()
@@ -209,6 +261,9 @@ def partition(
     form: FormatOption = "auto",
     document: DocumentOption = "file",
     blocks: BlocksOption = None,
+    split: SplitOption = None,
+    config: ConfigOption = None,
+    revision: RevisionOption = None,
     skip_bad: SkipBadOption = False,
     model: ModelOption = DEFAULT_MODEL,
     tokens: Annotated[bool, typer.Option(help="Count tokens with the model's tokenizer.")] = True,
@@ -224,28 +279,32 @@ def partition(
 
         tacit corpus partition more.jsonl parts2 --key parts/private/partition.key --user user --text text
     """
-    from tacit.corpus import Partition
+    from tacit.corpus import Partition, read_key
 
     refuse_existing(out)
-    section = corpus_section(corpus, user, text, messages, chat, form, document, blocks, skip_bad)
+    earlier_key = None if key is None else read_key(key)
+    section = corpus_section(
+        corpus,
+        user=user,
+        text=text,
+        messages=messages,
+        chat=chat,
+        form=form,
+        document=document,
+        blocks=blocks,
+        split=split,
+        config=config,
+        revision=revision,
+        skip_bad=skip_bad,
+    )
     tokenizer = _tokenizer_if_needed(section, model, wanted=tokens)
     documents = _read(section, tokenizer)
     with console.progress():
-        made = Partition.create(documents, parts=parts, assign=assign, key=_key(key))
+        made = Partition.create(documents, parts=parts, assign=assign, key=earlier_key)
     made.save(out)
-    rows = [asdict(row) for row in made.summary(documents, _token_counter(tokenizer, documents))]
+    counter = _token_counter(tokenizer if tokens else None, documents)
+    rows = [asdict(row) for row in made.summary(documents, counter)]
     console.show_rows(rows, as_json=as_json, name="halves", title=f"{out}: {parts} parts, {assign}")
-
-
-def _key(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return path.read_bytes()
-    except OSError as problem:
-        raise InputError(
-            f"{path}: cannot be read ({problem.strerror}); give the partition.key of an earlier partition."
-        ) from None
 
 
 def _read(section: CorpusSection, tokenizer: PublicTokenizer | None) -> UserCorpus:
@@ -282,24 +341,4 @@ def _rungs(ladder: str) -> tuple[int, ...]:
     try:
         return tuple(int(rung) for rung in ladder.split(","))
     except ValueError:
-        raise InputError(f"--ladder '{ladder}': expected whole numbers such as 1,2,5,20.") from None
-
-
-def _write_planted(out: Path, section: CorpusSection, documents: UserCorpus, drawn: Any) -> None:
-    from tacit.corpus import plant as planted
-
-    user, text = section.user or "user", section.text or "text"
-    with new_file(out, private=True) as handle:  # it holds every inserted secret
-        for row in planted(_rows(section, documents), drawn, user_column=user, text_column=text):
-            handle.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-
-
-def _rows(section: CorpusSection, documents: UserCorpus) -> Iterator[dict[str, Any]]:
-    """Whole rows of a JSONL file, with whatever columns they have; of other formats user and text."""
-    path = Path(section.path)
-    if section.format == "jsonl" or (section.format == "auto" and path.suffix == ".jsonl"):
-        with path.open("rb") as lines:
-            yield from (json.loads(line) for line in lines if line.strip())
-        return
-    user, text = section.user or "user", section.text or "text"
-    yield from ({user: document.user, text: document.text} for document in documents.documents())
+        raise InputError(f"--ladder '{ladder:.40}': expected whole numbers such as 1,2,5,20.") from None

@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from tacit.errors import InputError
-from tacit.recipes import CorpusSection
+from tacit.recipes import CorpusSection, expected
 
 Format = Literal["auto", "jsonl", "csv", "parquet", "text", "datasets"]
 
@@ -27,19 +27,26 @@ DocumentOption = Annotated[
 BlocksOption = Annotated[
     int | None, typer.Option(min=2, help="Make every block of this many tokens a user of its own.")
 ]
+SplitOption = Annotated[str | None, typer.Option(help="Split of a Hugging Face dataset.")]
+ConfigOption = Annotated[str | None, typer.Option(help="Config of a Hugging Face dataset.")]
+RevisionOption = Annotated[str | None, typer.Option(help="Revision of a Hugging Face dataset.")]
 SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Leave bad rows out and count them.")]
 
 
 def corpus_section(
     path: str,
-    user: str | None,
-    text: str | None,
-    messages: str | None,
-    chat: Literal["template", "plain"],
-    form: Format,
-    document: Literal["file", "paragraph", "line"],
-    blocks: int | None,
-    skip_bad: bool,
+    user: str | None = None,
+    text: str | None = None,
+    messages: str | None = None,
+    chat: Literal["template", "plain"] = "template",
+    form: Format = "auto",
+    document: Literal["file", "paragraph", "line"] = "file",
+    blocks: int | None = None,
+    skip_bad: bool = False,
+    *,
+    split: str | None = None,
+    config: str | None = None,
+    revision: str | None = None,
 ) -> CorpusSection:
     """The options as the section of a recipe that they stand for."""
     try:
@@ -52,7 +59,13 @@ def corpus_section(
             chat=chat,
             document=document,
             blocks=blocks,
+            split=split,
+            config=config,
+            revision=revision,
             skip_bad=skip_bad,
         )
     except ValidationError as problem:
-        raise InputError(f"--{problem.errors()[0]['loc'][0]}: {problem.errors()[0]['msg']}.") from None
+        error = problem.errors(include_url=False)[0]
+        name = error["loc"][0]
+        option = "CORPUS" if name == "path" else f"--{name}"
+        raise InputError(f"{option} cannot be used: {expected(error)}.") from None

@@ -13,6 +13,14 @@ What an audit may rely on:
   trying all), bind the whole draw. Publish ``CanaryManifest.commitment`` before training and show the
   manifest afterwards. ``load`` finds every change to the file but one: a forger who also recomputes the
   hashes. Only the published commitment finds that.
+* **In training.** Inserted canaries belong only to users whom a split by user with the plan's
+  ``held_out_share`` (or a smaller one) and ``held_out_seed`` keeps in training; other splits may hold
+  canaries out. Each carries its user and its place, to be checked against ``held_out_documents``.
+
+**For who attacks.** A model is shown ``Canary.prefix`` and scored on ``Canary.continuation(candidate)`` for
+every candidate. The space before a secret is in the continuation, because byte-level tokenizers make it part
+of the next token, and a prompt that ends in a space ends in a token that no training text has there. Check
+all the same that the prefix's tokens begin those of prefix + continuation.
 
 A seed given by the caller makes the draw repeatable and therefore guessable: the manifest says so.
 """
@@ -22,112 +30,86 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from itertools import count, islice, product, repeat
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
+from tacit.corpus.canary_plan import SECRET, TAG, CanaryPlan
 from tacit.corpus.canary_secrets import SecretSpace, Stream, draw_pair
+from tacit.corpus.rows import is_utf8
+from tacit.corpus.splitting import is_held_out
 from tacit.corpus.word_list import PUBLIC_WORDS
-from tacit.errors import CorpusError, InputError, Tampered
+from tacit.errors import InputError, Tampered
 from tacit.files import write_json
 
-SecretKind = Literal["digits", "words"]
-PrefixKind = Literal["distinct", "shared"]
-OwnerKind = Literal["existing", "new"]
-
-_FORMAT = "tacit canaries 1"
-_SECRET, _TAG = "{secret}", "{tag}"
+_FORMAT = "tacit canaries 2"
 # Where a template without {tag} gets one: in front, because any template has a front.
-_TAG_IN_FRONT = f"{_TAG}: "
+_TAG_IN_FRONT = f"{TAG}: "
 # With fewer candidates even the first rank has a chance of more than 5 %, and no exposure can be significant.
 _FEWEST_CANDIDATES = 20
-_GREATEST_LENGTH = 100
-
-
-@dataclass(frozen=True)
-class CanaryPlan:
-    """What to plant. Every chosen user gets one canary per rung of ``ladder``, repeated that many times.
-
-    ``distinct`` prefixes give each canary a public tag of its own (at ``{tag}``, else as "tag: " in front of
-    the template), so that canaries do not compete for one continuation; ``shared`` is the papers' protocol.
-    """
-
-    template: str = "My ID is: {secret}"
-    secret: SecretKind = "digits"  # noqa: S105 (the kind of secret, not one)
-    length: int = 6
-    prefix: PrefixKind = "distinct"
-    users: int = 10
-    owner: OwnerKind = "existing"
-    ladder: tuple[int, ...] = (1,)
-    include: float = 0.5
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, kind in (("secret", SecretKind), ("prefix", PrefixKind), ("owner", OwnerKind)):
-            if getattr(self, name) not in get_args(kind):
-                choices = " or ".join(get_args(kind))
-                raise InputError(f"Expected {name}={getattr(self, name)!r} to be {choices}.")
-        self._check_template()
-        if not _is_integer(self.users) or self.users < 1:
-            raise InputError(f"Expected users={self.users!r} to be a whole number above 0, e.g. 10.")
-        if not _is_integer(self.length) or not 1 <= self.length <= _GREATEST_LENGTH:
-            raise InputError(
-                f"Expected length={self.length!r} to be a whole number from 1 to {_GREATEST_LENGTH}, e.g. 6."
-            )
-        if not isinstance(self.ladder, tuple) or not self.ladder:
-            raise InputError("Expected ladder to be a tuple of repetitions, at least one, e.g. (1, 2, 5).")
-        if not all(_is_integer(rung) and rung >= 1 for rung in self.ladder):
-            raise InputError(f"Expected every rung of ladder={self.ladder!r} to be a whole number above 0.")
-        if not _is_number(self.include) or not 0 <= self.include <= 1:
-            raise InputError(
-                f"Expected include={self.include!r} in [0, 1]; it is the coin's chance, e.g. 0.5."
-            )
-        if self.seed is not None and (not _is_integer(self.seed) or self.seed < 0):
-            raise InputError(f"Expected seed={self.seed!r} to be None or a whole number of at least 0.")
-
-    def _check_template(self) -> None:
-        if not isinstance(self.template, str):
-            raise InputError(f"Expected template to be text, e.g. 'My ID is: {_SECRET}'.")
-        if self.template.count(_SECRET) != 1:
-            raise InputError(
-                f"Expected template to contain {_SECRET} exactly once, found {self.template.count(_SECRET)}; "
-                f"e.g. 'My ID is: {_SECRET}'."
-            )
-        if self.template.count(_TAG) > 1 or _TAG in self.template.partition(_SECRET)[2]:
-            raise InputError(f"Expected template to contain {_TAG} at most once, and before {_SECRET}.")
-        if self.prefix == "shared" and _TAG in self.template:
-            raise InputError(f"A shared prefix has no tags: take {_TAG} out, or use prefix='distinct'.")
 
 
 @dataclass(frozen=True)
 class Canary:
-    """One secret, its place (``template`` with the tag filled in) and what became of it."""
+    """One secret, its place (``template`` with the tag filled in) and what became of it.
+
+    Its document is ``prefix + separator + secret`` and the rest of the template; ``separator`` is the space
+    between the two, if any. An inserted canary is at ``documents`` of the planted corpus, counted from 0.
+    """
 
     id: str
     user: str = field(repr=False)
     template: str
     prefix: str
+    separator: str
     secret: str = field(repr=False)
     twin: str = field(repr=False)
     inserted: bool = field(repr=False)
     repetitions: int
+    first_document: int | None = field(repr=False)
     commitment: str = ""
+
+    @property
+    def documents(self) -> range:
+        """Where the canary stands in the planted corpus; nowhere if it was not inserted."""
+        if self.first_document is None:
+            return range(0)
+        return range(self.first_document, self.first_document + self.repetitions)
 
     @property
     def text(self) -> str:
         """The document that is planted if the coin says so."""
-        return self.template.replace(_SECRET, self.secret)
+        return self.template.replace(SECRET, self.secret)
 
     @property
     def twin_text(self) -> str:
         """The same document with the twin, which is never planted."""
-        return self.template.replace(_SECRET, self.twin)
+        return self.template.replace(SECRET, self.twin)
+
+    def continuation(self, candidate: str) -> str:
+        """What follows ``prefix`` if ``candidate`` is the secret."""
+        return self.separator + candidate
 
     def commit(self, nonce: str) -> str:
         """Hash every fact of this canary together with the nonce."""
         return _digest({"nonce": nonce, **asdict(self), "commitment": None})
+
+
+@dataclass(frozen=True)
+class PlantingCost:
+    """How much canaries add to a corpus: the least that they can cost its usefulness.
+
+    ``documents`` and ``characters`` are planted, the shares are theirs of the planted corpus.
+    """
+
+    corpus_documents: int
+    corpus_characters: int
+    documents: int
+    characters: int
+    share_of_documents: float
+    share_of_characters: float
 
 
 @dataclass(frozen=True)
@@ -141,14 +123,14 @@ class CanaryManifest:
     canaries: tuple[Canary, ...] = field(repr=False)
     candidates: int  # |R|, the number of equally likely secrets
     word_list: str | None  # SHA-256 of the caller's list, which an audit needs again to enumerate R
+    cost: PlantingCost = field(repr=False)
     commitment: str = ""
 
     def insertions(self) -> Iterator[tuple[str, str]]:
         """Yield (user, text) for every document to plant, each as often as its canary is repeated."""
         for canary in self.canaries:
             if canary.inserted:
-                for _ in range(canary.repetitions):
-                    yield canary.user, canary.text
+                yield from repeat((canary.user, canary.text), canary.repetitions)
 
     def commit(self) -> str:
         """Hash the whole manifest, the canaries' commitments and the nonce included."""
@@ -169,17 +151,20 @@ class CanaryManifest:
             raise InputError(
                 f"{path}, line {problem.lineno}: not JSON; give a manifest that tacit wrote."
             ) from None
+        except RecursionError:
+            raise InputError(f"{path} is nested too deeply; give a manifest that tacit wrote.") from None
         except UnicodeDecodeError:
             raise InputError(f"{path} is not UTF-8 text; give a manifest that tacit wrote.") from None
         try:
             manifest = cls._from_json(content)
             # A field that was added, or 1 turned into 1.0, would not show in any hash of what was parsed.
             same = _canonical(manifest._to_json()) == _canonical(content)
-        except (KeyError, TypeError, ValueError, InputError):
+        except (KeyError, TypeError, ValueError, OverflowError, InputError):
             same = False
         if not same:
             raise Tampered(
-                f"{path} has not the fields of a canary manifest; restore the file that tacit wrote."
+                f"{path} has not the fields of this version's canary manifest; restore the file that tacit "
+                "wrote, or plant again."
             )
         for canary in manifest.canaries:
             if canary.commit(manifest.nonce) != canary.commitment:
@@ -202,6 +187,7 @@ class CanaryManifest:
             raise ValueError("another format")
         fields["plan"] = CanaryPlan(**{**fields["plan"], "ladder": tuple(fields["plan"]["ladder"])})
         fields["canaries"] = tuple(Canary(**canary) for canary in fields["canaries"])
+        fields["cost"] = PlantingCost(**fields["cost"])
         return cls(**{**fields, "seed": int(fields["seed"]), "candidates": int(fields["candidates"])})
 
 
@@ -209,10 +195,14 @@ def draw_canaries(
     plan: CanaryPlan,
     users: Sequence[str],
     *,
+    documents: int,
+    characters: int,
     words: Sequence[str] | None = None,
     token_count: Callable[[str], int] | None = None,
 ) -> CanaryManifest:
     """Draw the plan's canaries for a corpus with these ``users`` (their order does not matter).
+
+    ``documents`` and ``characters`` say how large the corpus is without them.
 
     ``words`` is the public list that word secrets are drawn from, in its given order; tags use it too, so
     that they lie in the model's vocabulary. ``token_count`` counts the tokens of a text as the model's
@@ -228,23 +218,30 @@ def draw_canaries(
             f"there are {space.size}; use a greater length, fewer canaries or prefix='distinct'."
         )
     taken: set[str] = set()
-    canaries = []
+    canaries: list[Canary] = []
+    next_document = documents  # ``plant`` puts canaries after the corpus
     templates = _templates(plan, len(places), seed, words or PUBLIC_WORDS)
     for index, ((user, repetitions), template) in enumerate(zip(places, templates, strict=True)):
         if plan.prefix == "distinct":
             taken = set()
         pair = draw_pair(space, seed, index, taken, _tokens_in(template, token_count))
-        coin = Stream(seed, "coin", index).below(2**53) / 2**53
+        inserted = Stream(seed, "coin", index).below(2**53) / 2**53 < plan.include
+        before_secret = template.partition(SECRET)[0]
+        # Spaces only: a line break is a token of its own, or one with what stands before it.
+        stripped = before_secret.rstrip(" ")
         canary = Canary(
             id=f"c{index:04d}",
             user=user,
             template=template,
-            prefix=template.partition(_SECRET)[0],
+            prefix=stripped,
+            separator=before_secret.removeprefix(stripped),
             secret=pair.secret,
             twin=pair.twin,
-            inserted=coin < plan.include,
+            inserted=inserted,
             repetitions=repetitions,
+            first_document=next_document if inserted else None,
         )
+        next_document += len(canary.documents)
         canaries.append(replace(canary, commitment=canary.commit(nonce)))
     manifest = CanaryManifest(
         plan=plan,
@@ -254,48 +251,22 @@ def draw_canaries(
         canaries=tuple(canaries),
         candidates=space.size,
         word_list=None if words is None else _digest(list(words)),
+        cost=_cost(canaries, documents, characters),
     )
     return replace(manifest, commitment=manifest.commit())
 
 
-def plant(
-    rows: Iterable[Mapping[str, Any]], manifest: CanaryManifest, *, user_column: str, text_column: str
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows as they are, then the canary documents with these two columns only.
-
-    A canary's user id has the type that the corpus gives it (a number stays a number). The canaries stand at
-    the end, repetitions together: training has to shuffle. Refuses a corpus that the canaries were not
-    drawn for, so write through ``tacit.files.new_file``, which leaves nothing behind then.
-    """
-    if user_column == text_column:
-        raise InputError(
-            f"Expected two columns, and both are {user_column!r}; name the user's and the text's."
-        )
-    owners = {canary.user for canary in manifest.canaries}
-    met: dict[str, Any] = {}
-    for number, row in enumerate(rows, start=1):
-        for column in (user_column, text_column):
-            if column not in row:
-                raise CorpusError(f"Row {number} has no column {column!r}; name the corpus's own columns.")
-        if not isinstance(row[text_column], str):
-            raise CorpusError(
-                f"Row {number}: column {text_column!r} holds no plain text, and canaries are plain text; "
-                "render chat messages to a text column first."
-            )
-        if str(row[user_column]) in owners:
-            met.setdefault(str(row[user_column]), row[user_column])
-        if met and manifest.plan.owner == "new":
-            raise CorpusError(
-                f"Row {number} belongs to a user named like a canary's new user; rename that user."
-            )
-        yield dict(row)
-    if manifest.plan.owner == "existing" and len(met) < len(owners):
-        raise CorpusError(
-            f"{len(owners) - len(met)} of the {len(owners)} users who carry canaries are not in this corpus; "
-            "plant into the corpus that the canaries were drawn for."
-        )
-    for user, text in manifest.insertions():
-        yield {user_column: met.get(user, user), text_column: text}
+def _cost(canaries: Sequence[Canary], documents: int, characters: int) -> PlantingCost:
+    planted = sum(len(canary.documents) for canary in canaries)
+    written = sum(len(canary.text) * len(canary.documents) for canary in canaries)
+    return PlantingCost(
+        corpus_documents=documents,
+        corpus_characters=characters,
+        documents=planted,
+        characters=written,
+        share_of_documents=planted / max(documents + planted, 1),
+        share_of_characters=written / max(characters + written, 1),
+    )
 
 
 def _space(plan: CanaryPlan, words: Sequence[str] | None) -> SecretSpace:
@@ -320,42 +291,47 @@ def _tokens_in(template: str, token_count: Callable[[str], int] | None) -> Calla
     """Count the tokens of the whole document that a secret makes: its neighbours decide how it splits."""
     if token_count is None:
         return None
-    return lambda secret: token_count(template.replace(_SECRET, secret))
+    return lambda secret: token_count(template.replace(SECRET, secret))
 
 
 def _draw_owners(plan: CanaryPlan, users: Sequence[str], seed: int) -> list[str]:
-    """Draw existing users without replacement, or name new ones."""
+    """Draw existing users without replacement, or name new ones; none whom training will hold out."""
+
+    def stays(user: str) -> bool:
+        return not is_held_out(user, plan.held_out_share, seed=plan.held_out_seed)
+
     known = sorted(set(users))
     if plan.owner == "new":
-        owners = [f"canary-{number:03d}" for number in range(plan.users)]
+        owners = list(islice(filter(stays, map("canary-{:03d}".format, count())), plan.users))
         if clashes := len(set(owners) & set(known)):
             raise InputError(
                 f"{clashes} users of the corpus are named like new canary users; "
                 "plant into the original corpus, or rename them."
             )
         return owners
-    if plan.users > len(known):
+    staying = [user for user in known if stays(user)]
+    if plan.users > len(staying):
         raise InputError(
-            f"Expected users={plan.users} to be at most the corpus's {len(known)} users; "
-            "choose fewer, or owner='new'."
+            f"Expected users={plan.users} to be at most {len(staying)}, those of the corpus's {len(known)} "
+            "users who stay in training; choose fewer, or owner='new'."
         )
     stream = Stream(seed, "owner")
-    return [known.pop(stream.below(len(known))) for _ in range(plan.users)]
+    return [staying.pop(stream.below(len(staying))) for _ in range(plan.users)]
 
 
-def _templates(plan: CanaryPlan, count: int, seed: int, words: Sequence[str]) -> list[str]:
+def _templates(plan: CanaryPlan, number: int, seed: int, words: Sequence[str]) -> list[str]:
     """Fill in the tags, which are public, distinct and of one length in words."""
     if plan.prefix == "shared":
-        return [plan.template] * count
-    template = plan.template if _TAG in plan.template else _TAG_IN_FRONT + plan.template
+        return [plan.template] * number
+    template = plan.template if TAG in plan.template else _TAG_IN_FRONT + plan.template
     tag_length = 2
-    while len(words) ** tag_length < 4 * count:
+    while len(words) ** tag_length < 4 * number:
         tag_length += 1
     space, stream = SecretSpace(words, tag_length, " "), Stream(seed, "tag")
     tags: dict[str, None] = {}
-    while len(tags) < count:
+    while len(tags) < number:
         tags[space.draw(stream)] = None
-    return [template.replace(_TAG, tag) for tag in tags]
+    return [template.replace(TAG, tag) for tag in tags]
 
 
 def _check_words(words: Sequence[str]) -> None:
@@ -369,14 +345,8 @@ def _check_words(words: Sequence[str]) -> None:
         )
     if any(not word or any(mark.isspace() or mark in "{}" for mark in word) for word in words):
         raise InputError("The word list holds an empty word, or one with a space or brace; leave those out.")
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float) or _is_integer(value)
+    if not all(map(is_utf8, words)):
+        raise InputError("The word list holds half of a surrogate pair, which UTF-8 cannot; leave it out.")
 
 
 def _canonical(content: Any) -> bytes:

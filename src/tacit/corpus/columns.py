@@ -69,10 +69,11 @@ class ColumnReader:
         return wanted
 
     def row(self, record: Mapping[str, object], where: str) -> Row:
-        """One row, or UnusableRow."""
+        """One row with its record, or UnusableRow."""
         user = NOBODY if self._user is None else checked_user(_value(record, self._user))
         content = _value(record, self._content)
-        return Row(user, checked_text(self._rendered(content) if self._is_chat else content), where)
+        text = checked_text(self._rendered(content) if self._is_chat else content)
+        return Row(user, text, where, record)
 
     def _rendered(self, messages: object) -> str:
         if messages is NOT_UTF8:

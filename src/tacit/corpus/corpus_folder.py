@@ -3,14 +3,17 @@
 documents.arrow   user code and text (and token ids) of every document, in order
 users.arrow       the users, whose positions are the codes
 corpus.json       what is true of all of them: the unit, the counts, the fingerprint
+lock              of a temporary folder: locked by the process that uses it
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,10 +25,12 @@ from tacit.corpus.documents_file import DOCUMENTS, USERS, DocumentsWriter, write
 from tacit.errors import CorpusError, Tampered
 from tacit.files import PRIVATE_FILE_MODE, new_file, new_folder, write_json
 
-Unit = Literal["user", "block", "undivided"]
+CorpusUnit = Literal["user", "block", "undivided"]
 
 _FACTS = "corpus.json"
 _VERSION = 1
+_TEMPORARY = "tacit-corpus-"
+_LOCK = "lock"
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class CorpusFacts:
     """What is true of a corpus as a whole."""
 
     version: int
-    unit: Unit
+    unit: CorpusUnit
     documents: int
     users: int
     skipped: Mapping[str, int]
@@ -50,24 +55,37 @@ class NewCorpus:
 
     place: str
     documents: Iterable[tuple[str, str, Sequence[int] | None]]
-    unit: Unit
+    unit: CorpusUnit
     skipped: Mapping[str, int]
     tokenizer_fingerprint: str | None = None
 
 
 class CorpusFolder:
-    """A corpus' folder; a temporary one goes with the last object that refers to it."""
+    """A corpus' folder; a temporary one goes with the last object that refers to it.
 
-    def __init__(self, path: Path, *, temporary: bool) -> None:
+    ``lock`` is a descriptor of a temporary folder's lock file, open for as long as the folder is in use.
+    """
+
+    def __init__(self, path: Path, *, lock: int | None = None) -> None:
         self.path = path
         self.remove: Callable[[], object] = (
-            weakref.finalize(self, _remove_folder, path, os.getpid()) if temporary else _keep_folder
+            _keep_folder if lock is None else weakref.finalize(self, _remove_folder, path, lock, os.getpid())
         )
 
 
-def temporary_folder(corpus: NewCorpus) -> CorpusFolder:
-    """Write a corpus to a temporary folder; nothing is left behind when that fails."""
-    folder = CorpusFolder(Path(tempfile.mkdtemp(prefix="tacit-corpus-")), temporary=True)
+def temporary_folder(corpus: NewCorpus, storage: Path | None) -> CorpusFolder:
+    """Write a corpus to a temporary folder; nothing is left behind when that fails.
+
+    It lies in ``storage``, by default the system's folder for temporary files. A process that is killed
+    cannot remove its own, so what such processes left there is removed first.
+    """
+    place = Path(tempfile.gettempdir()) if storage is None else storage
+    _sweep(place)
+    path = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=place))
+    lock = _opened_lock(path)
+    with contextlib.suppress(OSError):  # a file system without locks; nobody can sweep there either
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    folder = CorpusFolder(path, lock=lock)
     try:
         _write(folder.path, corpus, _passing_file)
     except BaseException:
@@ -76,11 +94,47 @@ def temporary_folder(corpus: NewCorpus) -> CorpusFolder:
     return folder
 
 
-def lasting_folder(path: Path, corpus: NewCorpus) -> CorpusFolder:
+def _sweep(place: Path) -> None:
+    """Remove this user's temporary corpora whose process is dead."""
+    for path in place.glob(f"{_TEMPORARY}*"):
+        process = path.name.removeprefix(_TEMPORARY).partition("-")[0]
+        with contextlib.suppress(OSError):
+            state = path.lstat()
+            ours = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
+            if ours and process.isdecimal() and not _is_alive(int(process)) and _is_unlocked(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
+
+
+def _is_unlocked(folder: Path) -> bool:
+    """Whether no process uses the folder: one in another container has no number here but has its lock."""
+    lock = _opened_lock(folder)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def _opened_lock(folder: Path) -> int:
+    return os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE_MODE)
+
+
+def lasting_folder(path: Path, corpus: NewCorpus) -> None:
     """Write a corpus to a new folder that stays."""
     with new_folder(path, private=True) as unfinished:
         _write(unfinished, corpus, _durable_file)
-    return CorpusFolder(path, temporary=False)
 
 
 def read_facts(folder: Path) -> CorpusFacts:
@@ -92,7 +146,7 @@ def read_facts(folder: Path) -> CorpusFacts:
         raise CorpusError(
             f"{folder} is not a saved corpus ({_FACTS}: {problem.strerror}); give its folder."
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Tampered(f"{path} is not JSON; make the corpus again.") from None
     if not isinstance(content, dict) or content.get("version") != _VERSION:
         raise CorpusError(
@@ -102,7 +156,7 @@ def read_facts(folder: Path) -> CorpusFacts:
         facts = CorpusFacts(**content)
     except TypeError:
         raise Tampered(f"{path} lacks a field or has one too many; make the corpus again.") from None
-    if facts.unit not in get_args(Unit):
+    if facts.unit not in get_args(CorpusUnit):
         raise Tampered(f"{path} names an unknown unit; make the corpus again.")
     return facts
 
@@ -145,8 +199,9 @@ def _passing_file(path: Path) -> Iterator[IO[bytes]]:
         yield handle
 
 
-def _remove_folder(path: Path, owner: int) -> None:
+def _remove_folder(path: Path, lock: int, owner: int) -> None:
     # A forked worker inherits the object; its end must not take the folder from the process that made it.
+    os.close(lock)
     if os.getpid() == owner:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -32,6 +32,7 @@ from typing import Any
 from faker import Faker
 
 from tacit.corpus import dialogue_templates as templates
+from tacit.corpus.limits import require_seed, require_share, require_whole
 from tacit.errors import InputError
 from tacit.files import new_file
 
@@ -55,6 +56,7 @@ _UNITS = ("Apt. #", "Apt. ##", "Suite ###", "Unit #", "Floor #")
 _LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
 _SLOT = re.compile(r"\{(\w+)\}")
 _MOST_REDRAWS = 200
+_MOST_DIALOGUES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,15 @@ class SimulationPlan:
 
     def __post_init__(self) -> None:
         for name in ("users", "dialogues_per_user"):
-            count = getattr(self, name)
-            if not _is_integer(count) or count < 1:
-                raise InputError(f"Expected {name}={count!r} to be a whole number of at least 1, e.g. 5.")
-        if not _is_number(self.repeat_secrets) or not 0 <= self.repeat_secrets <= 1:
+            require_whole(name, getattr(self, name), most=_MOST_DIALOGUES, example=5)
+        if self.users * self.dialogues_per_user > _MOST_DIALOGUES:
             raise InputError(
-                f"Expected repeat_secrets={self.repeat_secrets!r} in [0, 1]; it is the probability "
-                "that a user repeats an earlier secret, e.g. 0.2."
+                f"Expected users={self.users} x dialogues_per_user={self.dialogues_per_user} to be at most "
+                f"{_MOST_DIALOGUES:,} dialogues; simulate fewer."
             )
-        if not _is_integer(self.seed) or self.seed < 0:
-            raise InputError(f"Expected seed={self.seed!r} to be a whole number of at least 0, e.g. 7.")
+        repeats = "the chance that a user gives an earlier secret again"
+        require_share("repeat_secrets", self.repeat_secrets, repeats, example=0.2)
+        require_seed("seed", self.seed)
 
 
 @dataclass(frozen=True)
@@ -147,14 +148,6 @@ def _stream(seed: int, *purpose: str) -> Random:
 
 def _fingerprint(text: str, *, size: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:size], "big")
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float) or _is_integer(value)
 
 
 class _Values:

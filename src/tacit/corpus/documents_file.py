@@ -31,7 +31,7 @@ _USERS_SCHEMA = pa.schema([("user", pa.large_string())])
 _SCHEMA = pa.schema([("user", pa.int32()), ("text", pa.large_string())])
 _BLOCK_SCHEMA = _SCHEMA.append(pa.field("tokens", pa.large_list(pa.int32())))
 
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 
 
@@ -135,7 +135,7 @@ class DocumentsFile:
             raise Tampered(f"{self._path} is missing or damaged; make the corpus again.") from None
 
     @cached_property
-    def _starts(self) -> Rows:
+    def _starts(self) -> RowNumbers:
         """The first row of each batch, and the number of rows."""
         mapped = self._mapped
         counts = [mapped.get_batch(number).num_rows for number in range(mapped.num_record_batches)]
@@ -147,16 +147,16 @@ class DocumentsFile:
         batches = (mapped.get_batch(number) for number in range(mapped.num_record_batches))
         return np.concatenate([np.zeros(0, np.int32), *(batch.column(0).to_numpy() for batch in batches)])
 
-    def stream(self, rows: Rows) -> Iterator[StoredText]:
+    def stream(self, rows: RowNumbers) -> Iterator[StoredText]:
         """Documents at ascending ``rows``, in memory that does not grow with their number."""
         with pa.OSFile(str(self._path)) as file:
             yield from self._read(pa.ipc.open_file(file), rows)
 
-    def pick(self, rows: Rows) -> Iterator[StoredText]:
+    def pick(self, rows: RowNumbers) -> Iterator[StoredText]:
         """A few documents at ascending ``rows``, without reading those around them."""
         yield from self._read(self._mapped, rows)
 
-    def _read(self, reader: Any, rows: Rows) -> Iterator[StoredText]:
+    def _read(self, reader: Any, rows: RowNumbers) -> Iterator[StoredText]:
         bounds = np.searchsorted(rows, self._starts)
         for number in np.flatnonzero(np.diff(bounds)):
             chosen = rows[bounds[number] : bounds[number + 1]] - self._starts[number]

@@ -6,7 +6,8 @@ bound the loss of each user in it. ``balanced`` is Algorithm 1 of SubMix as prin
 order; there a user's place depends on who else is present.
 
 The key is a secret. Whoever has it can tell in which part a person would be, so it is written apart from
-the public description, for its owner's eyes only; the public description holds no ids and no counts.
+the public description, for its owner's eyes only; the public description holds no ids and no counts. Its
+file is one line, "tacit partition key 1" and 64 hexadecimal digits, so that no other file passes for a key.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import warnings
 from collections import Counter
@@ -26,21 +28,27 @@ from typing import IO, Any, Literal, NamedTuple, Self, get_args
 
 import pyarrow as pa
 
+from tacit.corpus.limits import require_whole
 from tacit.corpus.summary import CountTokens, counted_documents, tokens_are_known
 from tacit.corpus.user_corpus import UserCorpus
-from tacit.errors import CorpusError, PublicModelWarning, RecipeError, Tampered
+from tacit.errors import CorpusError, InputError, PublicModelWarning, RecipeError, Tampered
 from tacit.files import PRIVATE_FOLDER_MODE, make_parent, new_file, refuse_existing, write_json
 
 Assign = Literal["hash", "balanced"]
 
 HALVES = 2
 KEY_BYTES = 32
+MOST_PARTS = 10_000
 
 _VERSION = 1
 _HASH_BITS = 128
+_EMPTY_HALVES_SHOWN = 5
 _PUBLIC = "partition.json"
 _PRIVATE = "private"
 _KEY = "partition.key"
+_KEY_FORMAT = "tacit partition key 1"
+_HEX_KEY = re.compile(f"[0-9a-f]{{{2 * KEY_BYTES}}}")
+_KEY_LINE_BYTES = len(_KEY_FORMAT) + 1 + 2 * KEY_BYTES + 1
 _ASSIGNMENT = "assignment.arrow"
 _ASSIGNMENT_SCHEMA = pa.schema([("user", pa.large_string()), ("slot", pa.uint32())])
 
@@ -80,16 +88,13 @@ class Partition:
 
         A half may stay empty; its member is then the public model itself, and a PublicModelWarning says so.
         """
-        if isinstance(parts, bool) or not isinstance(parts, int) or parts < 1:
-            raise RecipeError(
-                f"Expected parts={parts!r} >= 1; a partition has a whole number of parts, e.g. 8."
-            )
+        require_whole("parts", parts, most=MOST_PARTS, example=8)
         if assign not in get_args(Assign):
             raise RecipeError(f"Expected assign='{assign}' to be 'hash' or 'balanced'.")
-        if key is not None and len(key) < KEY_BYTES:
+        if key is not None and len(key) != KEY_BYTES:
             # Its fingerprint is public, so a key that can be guessed can be found.
             raise RecipeError(
-                f"Expected a key of at least {KEY_BYTES} bytes, got {len(key)}; leave it out to draw one."
+                f"Expected a random key of {KEY_BYTES} bytes, got {len(key)}; leave it out to draw one."
             )
         if not len(corpus):
             raise CorpusError("The corpus is empty; a partition needs at least one user.")
@@ -169,7 +174,7 @@ class Partition:
             for path in paths:
                 undo.callback(path.unlink, missing_ok=True)
             with new_file(private / _KEY, private=True) as handle:
-                handle.write(self.key)
+                handle.write(f"{_KEY_FORMAT} {self.key.hex()}\n".encode())
             with new_file(private / _ASSIGNMENT, private=True) as handle:
                 _write_assignment(handle, self._slots)
             # Last, because a folder with this file is a complete partition.
@@ -182,7 +187,7 @@ class Partition:
         public = _read_public(folder / _PUBLIC)
         private = folder / _PRIVATE
         try:
-            key = (private / _KEY).read_bytes()
+            key = _parsed_key((private / _KEY).read_bytes())
             with pa.OSFile(str(private / _ASSIGNMENT)) as file:
                 table = pa.ipc.open_file(file).read_all()
         except OSError as problem:
@@ -192,7 +197,7 @@ class Partition:
             ) from None
         except pa.ArrowException:
             raise Tampered(f"{private / _ASSIGNMENT} is damaged; partition the corpus again.") from None
-        if hashlib.sha256(key).hexdigest() != public.get("key_fingerprint"):
+        if key is None or hashlib.sha256(key).hexdigest() != public.get("key_fingerprint"):
             raise Tampered(f"{private / _KEY} is not the key of {folder / _PUBLIC}; put back the right one.")
         if table.schema != _ASSIGNMENT_SCHEMA:
             raise Tampered(f"{private / _ASSIGNMENT} is not an assignment; partition the corpus again.")
@@ -222,12 +227,38 @@ class Partition:
         taken = set(self._slots.values())
         empty = [f"part {slot.part} half {slot.half}" for slot in self.slots if slot not in taken]
         if empty:
+            more = len(empty) - _EMPTY_HALVES_SHOWN
+            shown = ", ".join(empty[:_EMPTY_HALVES_SHOWN]) + (f" and {more} more" if more > 0 else "")
             warnings.warn(
                 f"{len(empty)} of {HALVES * self.parts} halves hold no user and will answer as the public "
-                f"model: {', '.join(empty)}.",
+                f"model: {shown}.",
                 PublicModelWarning,
                 stacklevel=3,
             )
+
+
+def read_key(path: Path) -> bytes:
+    """The key of a saved partition, for another corpus in which the same users are to keep their places."""
+    remedy = "give the partition.key that tacit wrote into a partition's private folder"
+    try:
+        # A key file is one line; of a file that is none, not more is read than shows it.
+        with path.open("rb") as handle:
+            key = _parsed_key(handle.read(2 * _KEY_LINE_BYTES))
+    except OSError as problem:
+        raise InputError(f"{path}: cannot be read ({problem.strerror}); {remedy}.") from None
+    if key is None:
+        raise InputError(f"{path}: is not a partition key; {remedy}.")
+    return key
+
+
+def _parsed_key(content: bytes) -> bytes | None:
+    name, _, digits = content.decode("latin-1").removesuffix("\n").rpartition(" ")
+    if name == _KEY_FORMAT and _HEX_KEY.fullmatch(digits):
+        return bytes.fromhex(digits)
+    # Early versions wrote the bare bytes. Random ones are never all printable (1 in 10^13), unlike a text.
+    if len(content) == KEY_BYTES and not (content.isascii() and content.decode().isprintable()):
+        return content
+    return None
 
 
 def _assigned(users: Sequence[str], parts: int, assign: Assign, key: bytes) -> dict[str, Slot]:
@@ -266,16 +297,15 @@ def _read_public(path: Path) -> dict[str, Any]:
         raise CorpusError(
             f"{path} cannot be read ({problem.strerror}); give the folder of a partition."
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Tampered(f"{path} is not JSON; partition the corpus again.") from None
     if not isinstance(public, dict) or public.get("version") != _VERSION:
         raise CorpusError(f"{path} is not of version {_VERSION}; partition the corpus again.")
-    parts = public.get("parts")
-    if (
-        public.get("halves") != HALVES
-        or public.get("assign") not in get_args(Assign)
-        or not isinstance(parts, int)
-        or parts < 1
-    ):
+    try:
+        require_whole("parts", public.get("parts"), most=MOST_PARTS, example=8)
+        described = public.get("halves") == HALVES and public.get("assign") in get_args(Assign)
+    except InputError:
+        described = False
+    if not described:
         raise Tampered(f"{path} does not describe a partition; partition the corpus again.")
     return public

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 from tacit.corpus.chat import ChatTokenizer, Renderer, TemplateRenderer, render_plainly
@@ -20,9 +21,9 @@ def needs_tokenizer(section: CorpusSection) -> bool:
     return section.blocks is not None or (section.messages is not None and section.chat == "template")
 
 
-def read_corpus(section: CorpusSection, tokenizer: CorpusTokenizer | None, progress: Progress) -> UserCorpus:
-    """Read a corpus; ``tokenizer`` may be None where ``needs_tokenizer`` says that none is needed."""
-    source = CorpusSource(
+def source_of(section: CorpusSection) -> CorpusSource:
+    """Where a recipe's corpus is, and which column holds what."""
+    return CorpusSource(
         path=section.path,
         format=section.format,
         user=section.user,
@@ -33,20 +34,35 @@ def read_corpus(section: CorpusSection, tokenizer: CorpusTokenizer | None, progr
         split=section.split,
         revision=section.revision,
     )
+
+
+def read_corpus(
+    section: CorpusSection,
+    tokenizer: CorpusTokenizer | None,
+    progress: Progress,
+    *,
+    storage: Path | None = None,
+) -> UserCorpus:
+    """Read a corpus; ``tokenizer`` may be None where ``needs_tokenizer`` says that none is needed.
+
+    The temporary copy of the text lies in ``storage``, an existing folder, or in the system's folder for
+    temporary files. Whoever renames or removes ``storage`` has to ``close`` the corpus before.
+    """
     render: Renderer = render_plainly
     if section.messages is not None and section.chat == "template" and tokenizer is not None:
         render = TemplateRenderer(tokenizer)
     progress.phase("reading the corpus", None)
     corpus = UserCorpus.read(
-        source,
+        source_of(section),
         render=render,
         skip_bad=section.skip_bad,
         without_users=section.blocks is not None,
         progress=progress.advance,
+        storage=storage,
     )
     if corpus.skipped:
         reasons = ", ".join(f"{count} x {reason}" for reason, count in corpus.skipped.items())
         progress.remark(f"skipped {sum(corpus.skipped.values())} bad rows: {reasons}")
     if section.blocks is not None and tokenizer is not None:
-        corpus = corpus.in_blocks(tokenizer, section.blocks)
+        corpus = corpus.in_blocks(tokenizer, section.blocks, storage=storage)
     return corpus

@@ -8,7 +8,7 @@ either refuses or counts by reason; it is never dropped in silence, and its cont
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, NoReturn
 
@@ -34,11 +34,15 @@ NOT_UTF8: Final = object()
 
 
 class Row(NamedTuple):
-    """One document as a source gives it."""
+    """One document as a source gives it.
+
+    ``record`` is the whole row with all its columns, where the format reads whole rows anyway.
+    """
 
     user: str
     text: str
     where: str
+    record: Mapping[str, object] | None = None
 
 
 class UnusableRow(Exception):
@@ -59,11 +63,9 @@ class BadRow:
     reason: BadReason
     detail: str
 
-    def error(self) -> CorpusError:
+    def error(self, remedy: str = "correct it") -> CorpusError:
         """The sentence for a caller who wants every row."""
-        return CorpusError(
-            f"{self.where}: {self.detail}; correct it, or skip and count such rows with --skip-bad."
-        )
+        return CorpusError(f"{self.where}: {self.detail}; {remedy}.")
 
 
 OnBad = Callable[[BadRow], None]
@@ -71,7 +73,8 @@ OnBad = Callable[[BadRow], None]
 
 def refuse_bad(row: BadRow) -> NoReturn:
     """Stop at the first bad row."""
-    raise row.error()
+    # Spelt as in recipes and in Python: not everybody who reads this has a command line before them.
+    raise row.error("correct it, or leave such rows out and count them with skip_bad")
 
 
 class BadRowCount:
@@ -124,10 +127,16 @@ def checked_text(value: object) -> str:
 
 
 def _encodable(value: str, name: str) -> str:
-    # JSON can spell half of a surrogate pair ("\ud800"), which no UTF-8 file can hold.
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise UnusableRow("not UTF-8", f"the {name} has half of a surrogate pair") from None
+    if not is_utf8(value):
+        raise UnusableRow("not UTF-8", f"the {name} has half of a surrogate pair")
     return value
+
+
+def is_utf8(text: str) -> bool:
+    """Whether UTF-8 can hold a text: JSON can spell half of a surrogate pair ("\\ud800"), UTF-8 cannot."""
+    if not text.isascii():  # which is known at once, and true of most texts
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
+    return True

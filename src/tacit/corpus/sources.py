@@ -104,6 +104,7 @@ def iter_rows(
         raise CorpusError(
             f"{source.path}: the user '{source.user}' is named but would not be read; leave it out."
         )
+    _refuse_what_does_not_apply(source, format_)
     if format_ == "text":
         _check_text_source(source, without_users=without_users)
         root = Path(source.path)
@@ -126,6 +127,20 @@ def iter_rows(
     else:
         rows_of = {"jsonl": jsonl_rows, "csv": csv_rows, "parquet": parquet_rows}[format_]
         yield from rows_of(existing_file(Path(source.path)), reader, advance)
+
+
+def _refuse_what_does_not_apply(source: CorpusSource, format_: Format) -> None:
+    for name in ("split", "config", "revision"):
+        if getattr(source, name) is not None and format_ != "datasets":
+            raise CorpusError(
+                f"{source.path}: a {name} belongs to Hugging Face datasets, and this is {format_}; "
+                "leave it out, or give format 'datasets'."
+            )
+    if source.document != "file" and format_ != "text":
+        raise CorpusError(
+            f"{source.path}: document '{source.document}' is for text files, and this is {format_}; "
+            "leave it out."
+        )
 
 
 def _check_text_source(source: CorpusSource, *, without_users: bool) -> None:

@@ -38,16 +38,7 @@ def split_held_out(
     ``round(share * n)`` of them held out, at least one and at most n - 1; a user with one document stays in
     training.
     """
-    if not 0 < share < 1:
-        raise RecipeError(f"Expected share={share} between 0 and 1, both excluded, e.g. 0.2.")
-    if by not in ("user", "within"):
-        raise RecipeError(f"Expected by='{by}' to be 'user' or 'within'.")
-    if corpus.unit == "undivided":
-        raise CorpusError("The corpus was read without users; cut it in blocks before splitting it.")
-    key = f"tacit held-out split, seed {seed}".encode()
-    held_out = (
-        _users_held_out(corpus, share, key) if by == "user" else _documents_held_out(corpus, share, key)
-    )
+    held_out = held_out_documents(corpus, share, by, seed=seed)
     split = HeldOutSplit(corpus.select(~held_out), corpus.select(held_out))
     if not len(split.train) or not len(split.held_out):
         side = "training" if not len(split.train) else "evaluation"
@@ -60,13 +51,28 @@ def split_held_out(
     return split
 
 
-def _users_held_out(corpus: UserCorpus, share: float, key: bytes) -> npt.NDArray[np.bool_]:
-    threshold = int(share * 2**_HASH_BITS)
-    chosen = (_hash(key, user.encode()) < threshold for user in corpus.users)
+def held_out_documents(
+    corpus: UserCorpus, share: float, by: Literal["user", "within"], *, seed: int
+) -> npt.NDArray[np.bool_]:
+    """For each document, by its index in the whole corpus, whether ``split_held_out`` holds it out."""
+    if not 0 < share < 1:
+        raise RecipeError(f"Expected share={share} between 0 and 1, both excluded, e.g. 0.2.")
+    if by not in ("user", "within"):
+        raise RecipeError(f"Expected by='{by}' to be 'user' or 'within'.")
+    if corpus.unit == "undivided":
+        raise CorpusError("The corpus was read without users; cut it in blocks before splitting it.")
+    if by == "within":
+        return _held_out_within(corpus, share, _key(seed))
+    chosen = (is_held_out(user, share, seed=seed) for user in corpus.users)
     return np.fromiter(chosen, np.bool_, len(corpus.users))[corpus.user_codes()]
 
 
-def _documents_held_out(corpus: UserCorpus, share: float, key: bytes) -> npt.NDArray[np.bool_]:
+def is_held_out(user: str, share: float, *, seed: int) -> bool:
+    """Whether a split by user holds this user out; a larger share only adds users."""
+    return _hash(_key(seed), user.encode()) < int(share * 2**_HASH_BITS)
+
+
+def _held_out_within(corpus: UserCorpus, share: float, key: bytes) -> npt.NDArray[np.bool_]:
     held_out = np.zeros(len(corpus), np.bool_)
     of_user = np.split(
         np.argsort(corpus.user_codes(), kind="stable"), np.cumsum(corpus.document_counts())[:-1]
@@ -82,6 +88,10 @@ def _documents_held_out(corpus: UserCorpus, share: float, key: bytes) -> npt.NDA
         )
         held_out[documents[ranks[: min(max(round(share * count), 1), count - 1)]]] = True
     return held_out
+
+
+def _key(seed: int) -> bytes:
+    return f"tacit held-out split, seed {seed}".encode()
 
 
 def _hash(key: bytes, content: bytes) -> int:

@@ -21,18 +21,20 @@ from tacit.corpus.chat import Renderer, TemplateRenderer
 from tacit.corpus.corpus_folder import (
     CorpusFacts,
     CorpusFolder,
+    CorpusUnit,
     NewCorpus,
-    Unit,
     lasting_folder,
     read_facts,
     temporary_folder,
 )
-from tacit.corpus.documents_file import Codes, DocumentsFile, Fingerprint, Rows, read_users
+from tacit.corpus.documents_file import Codes, DocumentsFile, Fingerprint, RowNumbers, read_users
+from tacit.corpus.limits import require_whole
 from tacit.corpus.rows import BadRow, BadRowCount, UnusableRow, checked_text, checked_user, refuse_bad
 from tacit.corpus.sources import CorpusSource, iter_rows
-from tacit.errors import CorpusError, RecipeError, Tampered
+from tacit.errors import CorpusError, Tampered
 
 _DOCUMENTS_PER_TOKENIZER_CALL = 256
+_LONGEST_BLOCK = 2**31 - 1
 
 
 class BlockTokenizer(Protocol):
@@ -77,7 +79,7 @@ class UserCorpus:
         facts: CorpusFacts,
         users: Sequence[str],
         codes: Codes,
-        rows: Rows,
+        rows: RowNumbers,
     ) -> None:
         self._folder = folder  # held so that the folder outlives every view on it
         self._file = file
@@ -85,7 +87,7 @@ class UserCorpus:
         self._codes = codes
         self._rows = rows
         self.users: Sequence[str] = tuple(users)
-        self.unit: Unit = facts.unit
+        self.unit: CorpusUnit = facts.unit
         self.skipped: Mapping[str, int] = MappingProxyType(dict(facts.skipped))
         self.tokenizer_fingerprint = facts.tokenizer_fingerprint
 
@@ -106,7 +108,7 @@ class UserCorpus:
         progress: Callable[[int], None] | None = None,
         storage: Path | None = None,
     ) -> Self:
-        """Read a source into a temporary folder, or into ``storage``, which stays.
+        """Read a source into a temporary folder, which lies in ``storage`` where that is given.
 
         ``without_users`` is for text that will be cut in blocks. ``progress`` is called with increments, as
         ``iter_rows`` says. Nothing is left behind when a row is refused.
@@ -124,19 +126,18 @@ class UserCorpus:
                 render.tokenizer.fingerprint if isinstance(render, TemplateRenderer) else None
             ),
         )
-        return cls._opened(temporary_folder(new) if storage is None else lasting_folder(storage, new))
+        return cls._opened(temporary_folder(new, storage))
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Self:
         """Make a corpus of (user, text) pairs, which must be what a row of a file must be."""
-        return cls._opened(
-            temporary_folder(NewCorpus("The list of pairs", _checked_pairs(pairs), "user", {}))
-        )
+        new = NewCorpus("The list of pairs", _checked_pairs(pairs), "user", {})
+        return cls._opened(temporary_folder(new, None))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Open a saved corpus; every document is checked against the fingerprint that was saved."""
-        corpus = cls._opened(CorpusFolder(folder, temporary=False))
+        corpus = cls._opened(CorpusFolder(folder))
         if corpus._computed_fingerprint() != corpus.fingerprint:
             raise Tampered(
                 f"{folder}: the documents do not match the saved fingerprint; make the corpus again."
@@ -206,7 +207,7 @@ class UserCorpus:
         return {user: code for code, user in enumerate(self.users)}
 
     @cached_property
-    def _by_user(self) -> tuple[Rows, Rows]:
+    def _by_user(self) -> tuple[RowNumbers, RowNumbers]:
         """Positions of the documents ordered by user, and where each user's begin."""
         order = np.argsort(self._codes, kind="stable")
         return order, np.concatenate([[0], np.cumsum(self.document_counts())])
@@ -236,31 +237,25 @@ class UserCorpus:
         """Whether a chat template wrote the text: its markers of turns are control tokens, not characters."""
         return self.unit != "block" and self.tokenizer_fingerprint is not None
 
-    def in_blocks(self, tokenizer: BlockTokenizer, size: int) -> UserCorpus:
+    def in_blocks(self, tokenizer: BlockTokenizer, size: int, *, storage: Path | None = None) -> UserCorpus:
         """Concatenate the tokens of all documents in order and make every run of ``size`` of them a user.
 
         Nothing is put between documents and no special tokens are added. The last block is kept however
         short, so that every token has exactly one owner. The ids are stored beside the decoded text, because
         a cut may go through a character and tokenising the text again would then move the boundaries.
+        ``storage`` is what it is to ``read``.
         """
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise RecipeError(
-                f"Expected blocks={size!r} >= 1; a block is a whole number of tokens, e.g. 512."
-            )
+        require_whole("blocks", size, most=_LONGEST_BLOCK, example=512)
         if self.has_control_tokens and self.tokenizer_fingerprint != tokenizer.fingerprint:
             raise CorpusError("Another model's chat template wrote this text; render it with this model's.")
         if self.unit == "block":
             raise CorpusError("The corpus is cut in blocks already; cut the corpus that it was made from.")
         blocks = (
-            (
-                f"block-{number:08d}",
-                tokenizer.decode(ids),
-                ids,
-            )
+            (f"block-{number:08d}", tokenizer.decode(ids), ids)
             for number, ids in enumerate(_runs(self._token_ids(tokenizer), size))
         )
         new = NewCorpus("The corpus in blocks", blocks, "block", self.skipped, tokenizer.fingerprint)
-        return UserCorpus._opened(temporary_folder(new))
+        return UserCorpus._opened(temporary_folder(new, storage))
 
     def _token_ids(self, tokenizer: BlockTokenizer) -> Iterator[list[int]]:
         texts: list[str] = []

@@ -23,7 +23,9 @@ save_weights(trained, Path(sys.argv[2]), public, holds_private_text=True)
 
 
 @pytest.mark.slow
-def test_equal_adapters_are_equal_bytes_whatever_the_hash_seed(tmp_path: Path, tiny_transformer: Path) -> None:
+def test_equal_adapters_are_equal_bytes_whatever_the_hash_seed(
+    tmp_path: Path, tiny_transformer: Path
+) -> None:
     saved = []
     for seed in ("1", "2", "3"):
         folder = tmp_path / seed

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tacit.errors import InputError
+from tacit.errors import InputError, ModelError
 from tacit.models.generation import generate
 from tacit.models.loading import PublicModel, load_public_model
 
@@ -103,7 +103,33 @@ def test_the_models_mode_comes_back(public: PublicModel) -> None:
     public.model.eval()
 
 
-@pytest.mark.parametrize("temperature", [-0.1, float("nan")])
+@pytest.mark.parametrize("temperature", [-0.1, -1e-320, float("nan"), float("inf"), float("-inf")])
 def test_an_impossible_temperature_is_refused(public: PublicModel, temperature: float) -> None:
     with pytest.raises(InputError, match="temperature >= 0"):
         generate(public.model, public.tokenizer, "The", temperature=temperature)
+
+
+@pytest.mark.parametrize("temperature", [1e-320, 5e-324, 1e-30])
+def test_the_smallest_temperatures_are_greedy(public: PublicModel, temperature: float) -> None:
+    greedy = generate(public.model, public.tokenizer, "The", temperature=0)
+    assert generate(public.model, public.tokenizer, "The", temperature=temperature) == greedy
+
+
+def test_the_largest_temperature_is_uniform(public: PublicModel) -> None:
+    texts = {
+        generate(public.model, public.tokenizer, "", max_new_tokens=1, temperature=1e308) for _ in range(20)
+    }
+    assert len(texts) > 5
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_that_gives_no_numbers_is_refused(public: PublicModel, temperature: float) -> None:
+    public.model.get_output_embeddings().weight.fill_(float("nan"))
+    with pytest.raises(ModelError, match="not finite"):
+        generate(public.model, public.tokenizer, "The", temperature=temperature)
+    assert not public.model.training
+
+
+def test_a_prompt_that_is_no_unicode_is_refused(public: PublicModel) -> None:
+    with pytest.raises(InputError, match="half a character"):
+        generate(public.model, public.tokenizer, "caf\udce9")

@@ -14,10 +14,13 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, BloomConfig, BloomForCausalLM, GPT2LMHeadModel
 from transformers.utils import logging as transformers_logging
 
-from tacit.errors import DownloadFailed, ModelError, Tampered, UnsafeFile
+from tacit.errors import DownloadFailed, EnvironmentProblem, InputError, ModelError, Tampered, UnsafeFile
+from tacit.models import store
+from tacit.models.adapters import attach, save_weights
 from tacit.models.description import ModelDescription, weight_hashes, write_description
-from tacit.models.loading import best_dtype, context_length, load_public_model
+from tacit.models.loading import best_device, best_dtype, context_length, load_public_model
 from tacit.models.quiet import quiet
+from tacit.recipes import AdapterSection
 from tests.tiny import public_sentences, write_llama_gguf
 
 
@@ -104,7 +107,7 @@ def test_broken_gguf_files_are_refused(tiny_gguf: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="not a GGUF file"):
         load_public_model(str(tmp_path / "noise.gguf"))
     (tmp_path / "short.gguf").write_bytes(tiny_gguf.read_bytes()[:2000])
-    with pytest.raises(ModelError, match=r"short\.gguf cannot be read"):
+    with pytest.raises(ModelError, match=r"short\.gguf cannot be loaded"):
         load_public_model(str(tmp_path / "short.gguf"))
     with pytest.raises(ModelError, match=r"2 \.gguf files"):
         load_public_model(str(tmp_path))
@@ -319,3 +322,107 @@ def test_transformers_settings_come_back_after_an_error() -> None:
     with pytest.raises(KeyError):
         fail_quietly()
     assert before == (transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled())
+
+
+WRONG_SETTINGS: list[dict[str, object]] = [
+    {"architectures": 5},
+    {"architectures": "GPT2LMHeadModel"},
+    {"architectures": [5]},
+    {"architectures": {"a": 1}},
+    {"architectures": True},
+    {"model_type": 5},
+    {"model_type": []},
+    {"n_head": 0},
+    {"n_head": "four"},
+    {"n_head": None},
+    {"n_head": [4]},
+    {"n_layer": "four"},
+    {"n_layer": None},
+    {"vocab_size": -1},
+    {"vocab_size": "many"},
+    {"vocab_size": [1]},
+    {"vocab_size": 10**12},
+    {"activation_function": 5},
+    {"activation_function": "nothing"},
+    {"dtype": "no-such-type"},
+    {"quantization_config": 5},
+    {"quantization_config": {"quant_method": "gptq"}},
+]
+
+
+@pytest.mark.parametrize("settings", WRONG_SETTINGS)
+def test_settings_of_the_wrong_kind_are_one_sentence(copied: Path, settings: dict[str, object]) -> None:
+    edit_json(copied / "config.json", lambda config: config.update(settings))
+    with pytest.raises(ModelError, match=str(copied)) as refused:
+        load_public_model(str(copied))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_name_must_be_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("", " ", "a\0b"):
+        with pytest.raises(ModelError, match="is not the name of a model"):
+            load_public_model(name)
+
+
+def test_a_revision_goes_with_the_hub_only(
+    tiny_transformer: Path, tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TACIT_HOME", str(tmp_path))
+    for name in (str(tiny_transformer), str(tiny_gguf), store.EMBEDDED.name):
+        with pytest.raises(ModelError, match=r"revision 'main' .* leave it out"):
+            load_public_model(name, revision="main")
+    assert list(tmp_path.iterdir()) == []  # refused before anything was fetched
+
+
+def test_a_low_rank_adapter_on_a_gguf_model_saves_without_looking_for_its_base(
+    tiny_gguf: Path, tmp_path: Path
+) -> None:
+    public = load_public_model(str(tiny_gguf))
+    trained = attach(public.model, AdapterSection(rank=2))
+    save_weights(
+        trained, tmp_path / "adapter", public, holds_private_text=False
+    )  # a warning is an error here
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_gpu_is_used_where_there_is_one_unless_the_caller_chooses() -> None:
+    assert best_device() == best_device("auto") == best_device("cuda") == torch.device("cuda")
+    assert best_device("cuda:1") == torch.device("cuda:1")
+    assert best_device("cpu") == torch.device("cpu")
+    with pytest.raises(EnvironmentProblem, match=r"cuda:2 .* has 2"):
+        best_device("cuda:2")
+
+
+def test_without_a_gpu_the_processor_is_used_and_asking_for_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert best_device() == torch.device("cpu")
+    with pytest.raises(EnvironmentProblem, match="no GPU that torch can use"):
+        best_device("cuda")
+    for wrong in ("gpu", "", "cuda:x", "cpu:-2"):
+        with pytest.raises(InputError, match="auto, cpu, cuda or cuda:N"):
+            best_device(wrong)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(("native", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_bfloat16_is_chosen_only_where_the_gpu_has_it(
+    monkeypatch: pytest.MonkeyPatch, native: bool, expected: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native)
+    assert best_dtype("cuda") is best_dtype() is expected
+
+
+def test_a_model_is_put_on_the_device_that_was_asked_for(tiny_model: Path, tiny_gguf: Path) -> None:
+    for name in (tiny_model, tiny_gguf):
+        assert load_public_model(str(name), device="meta").model.device == torch.device("meta")
+        assert load_public_model(str(name), device="cpu").model.device == torch.device("cpu")

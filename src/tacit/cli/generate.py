@@ -18,10 +18,14 @@ def generate(
         Path | None, typer.Argument(metavar="[RUN]", help="A Run; none samples a public model.")
     ] = None,
     prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
-    model: Annotated[str, typer.Option(help="The public model, when no Run is given.")] = DEFAULT_MODEL,
-    tokens: Annotated[int, typer.Option(min=1, help="Most new tokens.")] = 64,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the likeliest token.")] = 1.0,
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"The public model, when no Run is given; default: {DEFAULT_MODEL}."),
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="Most new tokens.")] = 64,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="For experiments: makes the sample repeatable.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     as_json: console.JsonFlag = False,
 ) -> None:
     """Sample text from a Run or from a public model, without any protection.
@@ -32,22 +36,23 @@ def generate(
 
         tacit generate --model smollm2-135m-instruct --prompt "Once" --tokens 20
     """
-    if temperature != temperature:
-        raise InputError("Expected --temperature >= 0, e.g. 0.8.")
-    import torch
-
+    if run_folder is not None and model is not None:
+        raise InputError("A Run brings its own public model; leave --model out, or the Run.")
+    if tokens < 1:
+        raise InputError(f"Expected --tokens >= 1, not {tokens}.")
     from tacit.models.generation import generate as sample
+    from tacit.models.generation import generator_from
     from tacit.models.loading import load_public_model
     from tacit.models.trained import load_trained
 
-    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    generator = generator_from(seed)
     if run_folder is not None:
         run = Run.open(run_folder)
-        trained = load_trained(run)
+        trained = load_trained(run, device=device)
         source, tokenizer = trained.model, trained.public.tokenizer
         guarantee = run.manifest.guarantee["statement"]
     else:
-        loaded = load_public_model(model)
+        loaded = load_public_model(model if model is not None else DEFAULT_MODEL, device=device)
         source, tokenizer = loaded.model, loaded.tokenizer
         guarantee = "public model: it never saw the private text"
     text = sample(

@@ -65,7 +65,7 @@ def pull(
 
 
 @app.command()
-def path(name: Name = DEFAULT_MODEL) -> None:
+def path(name: Name = DEFAULT_MODEL, as_json: console.JsonFlag = False) -> None:
     """Print the folder of a model that has been fetched.
 
     Example:
@@ -74,7 +74,11 @@ def path(name: Name = DEFAULT_MODEL) -> None:
     """
     from tacit.models import store
 
-    typer.echo(store.path(name))
+    folder = store.path(name)
+    if as_json:
+        console.show_json({"name": name, "folder": str(folder)})
+        return
+    typer.echo(folder)
 
 
 @app.command()
@@ -83,15 +87,17 @@ def create(
     preset: Annotated[
         Literal["lstm-1x200", "lstm-2x550"], typer.Option(help="The papers' two LSTM language models.")
     ] = "lstm-2x550",
-    layers: Annotated[int | None, typer.Option(min=1, help="Layers, instead of the preset's.")] = None,
-    hidden: Annotated[int | None, typer.Option(min=1, help="Hidden size, instead of the preset's.")] = None,
-    embedding: Annotated[int | None, typer.Option(min=1, help="Embedding size; default: the hidden.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers, instead of the preset's.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Hidden size, instead of the preset's.")] = None,
+    embedding: Annotated[int | None, typer.Option(help="Embedding size; default: the hidden.")] = None,
     tied: Annotated[bool, typer.Option("--tied", help="One matrix for embedding and output.")] = False,
     tokenizer: Annotated[str | None, typer.Option(help="Use the tokenizer of this public model.")] = None,
     vocabulary_from: Annotated[
         Path | None, typer.Option(help="Build a word vocabulary from this text file.")
     ] = None,
-    vocabulary_size: Annotated[int, typer.Option(min=4, help="Most words in that vocabulary.")] = 40_000,
+    vocabulary_size: Annotated[
+        int | None, typer.Option(help="Most words in that vocabulary; default: 40,000.")
+    ] = None,
     vocabulary_is_private: Annotated[
         bool,
         typer.Option(
@@ -112,14 +118,20 @@ def create(
     """
     if vocabulary_is_private and vocabulary_from is None:
         raise InputError("--vocabulary-is-private goes with --vocabulary-from FILE.")
+    if vocabulary_size is not None and vocabulary_from is None:
+        raise InputError("--vocabulary-size goes with --vocabulary-from FILE.")
     refuse_existing(out)
     from tacit.models.tokenizer import load_tokenizer
-    from tacit.models.vocabulary import PRESETS, build_word_tokenizer, create_lstm
+    from tacit.models.vocabulary import PRESETS, VOCABULARY_SIZE, build_word_tokenizer, create_lstm
 
     base = PRESETS[preset]
-    width = hidden or base.hidden_size
+    width = base.hidden_size if hidden is None else hidden
     shape = replace(
-        base, layers=layers or base.layers, hidden_size=width, embedding_size=embedding or width, tied=tied
+        base,
+        layers=base.layers if layers is None else layers,
+        hidden_size=width,
+        embedding_size=width if embedding is None else embedding,
+        tied=tied,
     )
     vocabulary: Literal["public", "private"] = "private" if vocabulary_is_private else "public"
     if tokenizer is not None and vocabulary_from is None:
@@ -127,7 +139,8 @@ def create(
         vocabulary = borrowed.vocabulary
         folder = create_lstm(out, shape=shape, tokenizer=borrowed, vocabulary=vocabulary, seed=seed)
     elif vocabulary_from is not None and tokenizer is None:
-        words = build_word_tokenizer(_lines(vocabulary_from), vocabulary_size)
+        size = VOCABULARY_SIZE if vocabulary_size is None else vocabulary_size
+        words = build_word_tokenizer(_lines(vocabulary_from), size)
         folder = create_lstm(out, shape=shape, tokenizer=words, vocabulary=vocabulary, seed=seed)
     else:
         raise InputError("Give one of --tokenizer MODEL and --vocabulary-from FILE.")

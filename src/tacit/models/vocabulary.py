@@ -26,6 +26,8 @@ from tacit.models.quiet import quiet
 from tacit.models.tokenizer import PublicTokenizer
 
 VOCABULARY_SIZE: Final = 40_000
+# Far beyond any use; what is larger is a slip of the finger that would take all memory.
+_MOST_TOKENS, _MOST_LAYERS, _MOST_PARAMETERS = 10_000_000, 64, 1_000_000_000
 UNKNOWN, PADDING, END = "<unk>", "<pad>", "<eos>"
 _SPECIALS = (UNKNOWN, PADDING, END)
 
@@ -49,6 +51,13 @@ class LSTMShape:
     dropout: float = 0.0
     context_length: int = 1024
 
+    def parameters(self, vocabulary_size: int) -> int:
+        """How many weights a model of this shape has."""
+        inputs = [self.embedding_size, *[self.hidden_size] * (self.layers - 1)]
+        gates = sum(4 * self.hidden_size * (size + self.hidden_size + 2) for size in inputs)
+        head = vocabulary_size * (1 if self.tied else 1 + self.hidden_size)
+        return vocabulary_size * self.embedding_size + gates + head
+
 
 PRESETS: Final = {
     "lstm-1x200": LSTMShape(layers=1, hidden_size=200, embedding_size=200),
@@ -64,8 +73,11 @@ def build_word_tokenizer(
     Decoding gives back exactly the text that was encoded, except that words outside the vocabulary are
     lost (they become ``<unk>``) and that ``lowercase`` folds case.
     """
-    if size <= len(_SPECIALS):
-        raise ModelError(f"Expected a vocabulary size > {len(_SPECIALS)}, not {size}; 40000 is usual.")
+    if not len(_SPECIALS) < size <= _MOST_TOKENS:
+        raise ModelError(
+            f"Expected a vocabulary size between {len(_SPECIALS) + 1} and {_MOST_TOKENS:,}, not {size:,}; "
+            "40,000 is usual."
+        )
     words = Tokenizer(WordLevel(unk_token=UNKNOWN))
     if lowercase:
         words.normalizer = normalizers.Lowercase()
@@ -73,8 +85,8 @@ def build_word_tokenizer(
     words.decoder = decoders.Fuse()
     trainer = WordLevelTrainer(vocab_size=size, special_tokens=list(_SPECIALS), show_progress=False)
     words.train_from_iterator(texts, trainer)
-    if words.get_vocab_size() == len(_SPECIALS):
-        raise ModelError("A vocabulary cannot be built from no text; give at least one word.")
+    if not any(token.strip() for token in words.get_vocab() if token not in _SPECIALS):
+        raise ModelError("A vocabulary cannot be built from text without a word; give at least one.")
     return PreTrainedTokenizerFast(
         tokenizer_object=words, unk_token=UNKNOWN, pad_token=PADDING, eos_token=END, padding_side="right"
     )
@@ -91,6 +103,7 @@ def create_lstm(
     """Write a new, untrained LSTM model folder; the start token is the tokenizer's, or its end token."""
     sizes = _shape(shape)
     wrapped = _wrap(tokenizer, vocabulary)
+    _refuse_out_of_bounds(sizes, len(wrapped), seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LSTMForCausalLM(
@@ -132,6 +145,18 @@ def _shape(shape: LSTMShape | str) -> LSTMShape:
     if shape not in PRESETS:
         raise ModelError(f"There is no LSTM preset {shape!r}; choose from {', '.join(PRESETS)}.")
     return PRESETS[shape]
+
+
+def _refuse_out_of_bounds(shape: LSTMShape, vocabulary_size: int, seed: int) -> None:
+    if not 0 <= seed < 2**63:
+        raise ModelError(f"Expected a seed from 0 to 2**63 - 1, not {seed}.")
+    if not 1 <= shape.layers <= _MOST_LAYERS:
+        raise ModelError(f"Expected between 1 and {_MOST_LAYERS} layers, not {shape.layers:,}.")
+    if (parameters := shape.parameters(vocabulary_size)) > _MOST_PARAMETERS:
+        raise ModelError(
+            f"Expected at most {_MOST_PARAMETERS:,} parameters, not {parameters:,}; choose a smaller "
+            "hidden or embedding size."
+        )
 
 
 def _wrap(tokenizer: PublicTokenizer | PreTrainedTokenizerBase, vocabulary: Vocabulary) -> PublicTokenizer:

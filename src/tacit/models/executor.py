@@ -1,0 +1,180 @@
+"""All models of an ensemble and the public model in one forward pass, for many texts at once.
+
+What holds: row 0 of every result is the public model's, row m + 1 member m's; each equals the plain PEFT
+model's logits up to rounding; and, shapes being equal, a model's logits are a function of its own weights,
+the public weights and the text, to the last bit, so that nobody's row depends on another member's data.
+A text's logits do not depend on what its slot held before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.errors import ModelError
+from tacit.models.ensemble_files import CONFIG_FILE
+from tacit.models.ensemble_model import refuse_unknown_tokens
+from tacit.models.executor_batched import BatchedEngine
+from tacit.models.executor_whole import WholeModelsEngine
+from tacit.models.kv_slots import SlotTable
+from tacit.models.loading import PublicModel
+
+DEFAULT_CHUNK: Final = 64  # positions of a prompt that are read at once
+DEFAULT_BLOCK: Final = 32  # positions whose logits `score` holds at once
+
+
+class Engine(Protocol):
+    """How the models of an ensemble are run; slots and lengths are the executor's business."""
+
+    models: int
+    trunk_layers: int
+    vocabulary_size: int
+    device: torch.device
+
+    def begin(self, slot: int) -> None:
+        """Forget what a slot held."""
+
+    def advance(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> Tensor:
+        """Read [texts, time] tokens into slots; logits after the last one, [models, texts, vocabulary]."""
+
+    def score(self, tokens: Tensor, block: int) -> Iterator[Tensor]:
+        """Logits of whole texts, [models, texts, up to block positions, vocabulary] at a time."""
+
+
+@dataclass(frozen=True)
+class ScoredBlock:
+    """Logits for some successive positions of whole texts."""
+
+    start: int
+    logits: Tensor  # [models, texts, positions, vocabulary]
+
+
+class EnsembleExecutor:
+    """The public model and the members of an ensemble behind one set of slots.
+
+    ``members`` are folders: PEFT adapters, which run batched, or whole models (`top`, `full`), which run one
+    after the other. None is a member that holds nobody: it answers as the public model, with the same work.
+    """
+
+    def __init__(
+        self,
+        public: PublicModel,
+        members: Sequence[Path | None],
+        *,
+        slots: int,
+        context: int,
+        dtype: torch.dtype = torch.float32,
+        chunk: int = DEFAULT_CHUNK,
+        pack: bool | None = None,
+    ) -> None:
+        """Set the models up; ``pack`` says whether frozen weights are rearranged (None: where it helps)."""
+        if context > public.context_length:
+            raise ModelError(
+                f"Expected context={context} <= {public.context_length}, the longest text that "
+                f"{public.name} takes; choose a shorter context."
+            )
+        if chunk < 1:
+            raise ModelError(f"Expected chunk={chunk} >= 1; choose for instance {DEFAULT_CHUNK}.")
+        self._table = SlotTable(slots, context)
+        self._chunk = chunk
+        self._engine = _engine(public, members, slots, context, dtype, pack=pack)
+        self.models = self._engine.models
+        self.trunk_layers = self._engine.trunk_layers
+
+    @property
+    def slots(self) -> int:
+        """How many texts can be open at once."""
+        return self._table.slots
+
+    @property
+    def context(self) -> int:
+        """Longest text that a slot holds, start token included."""
+        return self._table.context
+
+    def open(self) -> int:
+        """Take a free slot for a new text."""
+        slot = self._table.open()
+        self._engine.begin(slot)
+        return slot
+
+    def close(self, slot: int) -> None:
+        """Give a slot back."""
+        self._table.close(slot)
+
+    def length(self, slot: int) -> int:
+        """Tokens that a slot holds."""
+        return self._table.length(slot)
+
+    def prefill(self, slot: int, tokens: Sequence[int]) -> Tensor:
+        """Read tokens into a slot, chunk by chunk; logits after the last one, [models, vocabulary]."""
+        if not tokens:
+            raise ModelError("A text starts with at least its start token; give one token or more.")
+        self._table.starts([slot], len(tokens))
+        ids = self._ids([list(tokens)])
+        logits = torch.empty(0)
+        for begin in range(0, len(tokens), self._chunk):
+            logits = self._advance([slot], ids[:, begin : begin + self._chunk])
+        return logits[:, 0]
+
+    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> Tensor:
+        """One more token for each of some slots; logits of the next, [models, slots given, vocabulary]."""
+        if not slots or len(slots) != len(tokens):
+            raise ModelError(
+                f"A step takes one token for each slot, not {len(tokens)} for {len(slots)}; give as many."
+            )
+        return self._advance(slots, self._ids([[token] for token in tokens]))
+
+    def score(self, tokens: Tensor, *, block: int = DEFAULT_BLOCK) -> Iterator[ScoredBlock]:
+        """Logits at every position of [texts, time] token ids, teacher-forced, ``block`` positions at a time.
+
+        Uses no slots. Texts of unequal length are padded on the right with any token.
+        """
+        if tokens.dim() != 2 or tokens.shape[1] > self.context or not tokens.numel():
+            raise ModelError(
+                f"Expected texts as [rows, 1 to {self.context} tokens], not {tuple(tokens.shape)}; cut them."
+            )
+        refuse_unknown_tokens(tokens, self._engine.vocabulary_size)
+        start = 0
+        for logits in self._engine.score(tokens.to(self._engine.device), block):
+            yield ScoredBlock(start, logits)
+            start += logits.shape[2]
+
+    def _advance(self, slots: Sequence[int], ids: Tensor) -> Tensor:
+        starts = self._table.starts(slots, ids.shape[1])
+        logits = self._engine.advance(slots, starts, ids)
+        # Only now: after a failure the text is as long as it was, and the positions are written again.
+        self._table.advance(slots, ids.shape[1])
+        return logits
+
+    def _ids(self, tokens: list[list[int]]) -> Tensor:
+        ids = torch.tensor(tokens, device=self._engine.device)
+        refuse_unknown_tokens(ids, self._engine.vocabulary_size)
+        return ids
+
+
+def _engine(
+    public: PublicModel,
+    members: Sequence[Path | None],
+    slots: int,
+    context: int,
+    dtype: torch.dtype,
+    *,
+    pack: bool | None,
+) -> Engine:
+    if not members:
+        raise ModelError("An ensemble has at least one member; give the folders of its adapters.")
+    present = [folder for folder in members if folder is not None]
+    adapters = [folder for folder in present if (folder / CONFIG_FILE).is_file()]
+    if present and not adapters:
+        return WholeModelsEngine(public, members, slots, context, dtype, pack=pack)
+    if len(adapters) < len(present):
+        odd = next(folder for folder in present if folder not in adapters)
+        raise ModelError(
+            f"{odd} has no {CONFIG_FILE} but other members have; an ensemble is all adapters or all models."
+        )
+    return BatchedEngine(public, members, slots, context, dtype, pack=pack)

@@ -1,0 +1,247 @@
+"""Certified mixing needs, for each token, only the public model and one part that was drawn in secret.
+
+Work per token is the same whichever part was drawn. Every part's keys and values are at most ``lag``
+positions behind the text: a rotation that everybody may know brings some parts up to date with every token.
+The drawn part always reads the last ``lag`` positions again, whether it has read them before or not. So the
+number, order and shapes of all operations are a function of the texts' lengths alone; which part's matrices
+and keys are read is not. (Processor caches may still be warmer for one part than for another.)
+
+With a lag as long as the context there is no rotation and no memory per part: the drawn part reads the whole
+text, from the trunk's end. That is cheaper while texts are shorter than there are parts.
+
+LSTM parts all advance with every token, since a recurrent state cannot be read again; only the head is lazy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from tacit.errors import ModelError
+from tacit.models.ensemble_attention import GroupedPass
+from tacit.models.ensemble_files import load_adapters
+from tacit.models.ensemble_lazy import PublicPass, RoutedLinear, TrunkStates, Window, WindowPass
+from tacit.models.ensemble_model import EnsembleModel, private_copy, refuse_unknown_tokens
+from tacit.models.executor_batched import BatchedEngine, read_into_slots
+from tacit.models.kv_slots import KVSlots, SlotTable
+from tacit.models.loading import PublicModel
+from tacit.models.stacked_lora import layer_number
+
+DEFAULT_LAG: Final = 16
+_PARTS_AT_ONCE: Final = 16  # parts that read a prompt in one call: bounds memory, changes no result
+
+
+class LazyExecutor:
+    """The public model and one part per text and token, chosen by the caller; LoRA parts only."""
+
+    def __init__(
+        self,
+        public: PublicModel,
+        parts: Sequence[Path | None],
+        *,
+        slots: int,
+        context: int,
+        lag: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        chunk: int = 64,
+        pack: bool | None = None,
+    ) -> None:
+        """``lag`` None: the whole context where that is less work than a rotation of all parts."""
+        if context > public.context_length:
+            raise ModelError(
+                f"Expected context={context} <= {public.context_length}, the longest text that "
+                f"{public.name} takes; choose a shorter context."
+            )
+        if not parts:
+            raise ModelError("An ensemble has at least one part; give the folders of its adapters.")
+        if chunk < 1 or (lag is not None and lag < 1):
+            raise ModelError(f"Expected chunk >= 1 and lag >= 1, not {chunk} and {lag}.")
+        self.parts = len(parts)
+        self._table = SlotTable(slots, context)
+        if lag is None:
+            lag = context if context <= self.parts + DEFAULT_LAG else DEFAULT_LAG
+        engine = _RecurrentParts if public.family == "lstm" else _AttendingParts
+        self._engine: _RecurrentParts | _AttendingParts = engine(
+            public, parts, slots, context, min(lag, context), dtype, chunk, pack=pack
+        )
+
+    def open(self) -> int:
+        """Take a free slot for a new text."""
+        slot = self._table.open()
+        self._engine.begin(slot)
+        return slot
+
+    def close(self, slot: int) -> None:
+        """Give a slot back."""
+        self._table.close(slot)
+
+    def length(self, slot: int) -> int:
+        """Tokens that a slot holds."""
+        return self._table.length(slot)
+
+    def prefill(self, slot: int, tokens: Sequence[int]) -> None:
+        """Read tokens into a slot; a prompt's last token goes to `step`, which draws on a part."""
+        if not tokens:
+            return
+        (start,) = self._table.starts([slot], len(tokens))
+        self._engine.prefill(slot, start, self._ids([list(tokens)]))
+        self._table.advance([slot], len(tokens))
+
+    def step(self, slots: Sequence[int], tokens: Sequence[int], parts: Sequence[int]) -> Tensor:
+        """One more token for each slot; logits of the next by the public model and by the slot's part.
+
+        Returns [2, slots given, vocabulary]. What it does, but for which matrices it reads, does not depend
+        on ``parts``.
+        """
+        if not slots or not len(slots) == len(tokens) == len(parts):
+            raise ModelError(
+                f"A step takes one token and one part for each slot, not {len(tokens)} and {len(parts)} for "
+                f"{len(slots)}; give as many."
+            )
+        if not all(0 <= part < self.parts for part in parts):
+            # The number stays out of the message: it is secret.
+            raise ModelError(f"A part that was given is outside 0 to {self.parts - 1}; draw one of those.")
+        starts = self._table.starts(slots, 1)
+        logits = self._engine.step(slots, starts, self._ids([[token] for token in tokens]), parts)
+        self._table.advance(slots, 1)
+        return logits.view(2, len(slots), -1)
+
+    def _ids(self, tokens: list[list[int]]) -> Tensor:
+        ids = torch.tensor(tokens, device=self._engine.device)
+        refuse_unknown_tokens(ids, self._engine.vocabulary_size)
+        return ids
+
+
+class _AttendingParts:
+    """Transformer parts: trunk states are kept, parts read windows of them."""
+
+    def __init__(
+        self,
+        public: PublicModel,
+        parts: Sequence[Path | None],
+        slots: int,
+        context: int,
+        lag: int,
+        dtype: torch.dtype,
+        chunk: int,
+        *,
+        pack: bool | None,
+    ) -> None:
+        model = private_copy(public.model, dtype)
+        stack = load_adapters(model, parts, dtype=dtype)
+        trunk_layers = min(layer_number(model, path) for path in stack.layers)
+        for path, layer in stack.layers.items():
+            model.set_submodule(path, RoutedLinear(layer))
+        self._ensemble = EnsembleModel(model, trunk_layers, pack=pack)
+        self._ensemble.check_against(public, 1)
+        self.vocabulary_size, self.device = self._ensemble.vocabulary_size, self._ensemble.device
+        self._lag, self._chunk, self._count = lag, chunk, len(parts)
+        self._public = KVSlots([1] * public.n_layers, slots, context)
+        self._states = TrunkStates(
+            slots, context, model.config.hidden_size, model.get_input_embeddings().weight
+        )
+        self._stored = KVSlots([len(parts)] * public.n_layers, slots, context) if lag < context else None
+        self._per_round = -(-len(parts) // lag)
+
+    def begin(self, slot: int) -> None:
+        """Nothing to forget: a text reads only the positions that it has written."""
+
+    def prefill(self, slot: int, start: int, ids: Tensor) -> None:
+        """The public model and, where parts have memory, all parts read [1, time] tokens."""
+        end = start + ids.shape[1]
+        for begin in range(start, end, self._chunk):
+            piece = ids[:, begin - start : begin - start + self._chunk]
+            current = PublicPass(self._public, self._states, [slot], [begin])
+            positions = self._ensemble.positions([begin], piece.shape[1])
+            self._ensemble(current, piece, position_ids=positions, use_cache=False)
+        if self._stored is None:
+            return
+        # Some parts are up to lag behind; all start from where the last of them may be.
+        for begin in range(max(0, start - self._lag), end, self._chunk):
+            time = min(self._chunk, end - begin)
+            for first in range(0, self._count, _PARTS_AT_ONCE):
+                count = min(_PARTS_AT_ONCE, self._count - first)
+                self._run(
+                    [],
+                    [],
+                    ids[:, :1],
+                    [Window(slot, begin, time, first, count, remembered=True)],
+                    upper_only=True,
+                )
+
+    def step(self, slots: Sequence[int], starts: Sequence[int], ids: Tensor, parts: Sequence[int]) -> Tensor:
+        """The newest tokens: public model, drawn parts, and the parts whose turn it is."""
+        drawn, turn = [], []
+        for slot, start, part in zip(slots, starts, parts, strict=True):
+            begin = max(0, start + 1 - self._lag)
+            # Not remembered: what is stored must not tell, even in its rounding, what was drawn before.
+            drawn.append(Window(slot, begin, start + 1 - begin, part, 1, remembered=False))
+            first = ((start + 1) % self._lag) * self._per_round
+            count = min(self._per_round, self._count - first)
+            if self._stored is not None and count > 0:
+                turn.append(Window(slot, begin, start + 1 - begin, first, count, remembered=True))
+        logits: Tensor = self._run(slots, starts, ids, [*drawn, *turn]).logits
+        return logits
+
+    def _run(
+        self,
+        slots: Sequence[int],
+        starts: Sequence[int],
+        ids: Tensor,
+        windows: Sequence[Window],
+        *,
+        upper_only: bool = False,
+    ) -> Any:
+        current = WindowPass(self._public, self._stored, self._states, slots, starts, windows)
+        positions = self._ensemble.positions(list(starts) or [0], 1)
+        return self._ensemble(current, ids, upper_only=upper_only, position_ids=positions, use_cache=False)
+
+
+class _RecurrentParts:
+    """LSTM parts: all advance, the head sees the public rows and the drawn ones."""
+
+    def __init__(
+        self,
+        public: PublicModel,
+        parts: Sequence[Path | None],
+        slots: int,
+        context: int,
+        lag: int,
+        dtype: torch.dtype,
+        chunk: int,
+        *,
+        pack: bool | None,
+    ) -> None:
+        self._engine = BatchedEngine(public, parts, slots, context, dtype, pack=pack)
+        self._chunk = chunk
+        self.vocabulary_size, self.device = self._engine.vocabulary_size, self._engine.device
+
+    def begin(self, slot: int) -> None:
+        """A new text starts from zero states."""
+        self._engine.begin(slot)
+
+    def prefill(self, slot: int, start: int, ids: Tensor) -> None:
+        """All parts read [1, time] tokens."""
+        for begin in range(0, ids.shape[1], self._chunk):
+            self._engine.advance([slot], [start + begin], ids[:, begin : begin + self._chunk])
+
+    def step(self, slots: Sequence[int], starts: Sequence[int], ids: Tensor, parts: Sequence[int]) -> Tensor:
+        """All models read the newest tokens; two rows per text go on to the head."""
+        engine = self._engine
+        current = _DrawnRows(engine.models, torch.tensor(parts, device=self.device))
+        return read_into_slots(engine.ensemble, engine.memory, current, slots, starts, ids)
+
+
+class _DrawnRows(GroupedPass):
+    def __init__(self, models: int, parts: Tensor) -> None:
+        super().__init__(models)
+        self._drawn = parts
+
+    def select(self, hidden: Tensor) -> Tensor:
+        texts = len(self._drawn)
+        row_of_part = (1 + self._drawn) * texts + torch.arange(texts, device=hidden.device)
+        return torch.cat([hidden[:texts, -1:], hidden.index_select(0, row_of_part)[:, -1:]])

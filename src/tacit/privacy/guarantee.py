@@ -1,21 +1,49 @@
-"""What is promised, as a value that travels with every Run."""
+"""What is promised, as a value that travels with every Run and every answer."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
 
-Kind = Literal["none", "public"]
-Unit = Literal["user", "block"]
+from tacit.errors import InputError
+from tacit.privacy.certificates import ExtractionCertificate, extraction_certificate
+from tacit.privacy.conversions import (
+    DpFormula,
+    UserTheorem,
+    check_delta,
+    check_epsilon,
+    check_renyi,
+    part_to_user,
+    rdp_group,
+    rdp_to_dp,
+)
+
+Kind = Literal["none", "public", "empirical", "rop", "rdp", "dp"]
+Unit = Literal["user", "block", "part"]
+
+_HEADLINES = {
+    "none": "no guarantee",
+    "public": "public text",
+    "empirical": "empirical, no formal guarantee",
+    "rop": "instance-specific, not DP",
+    "rdp": "Renyi differential privacy",
+    "dp": "differential privacy",
+}
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A promise about what a Run's weights reveal, or the plain statement that there is none.
+    """A promise about what weights or answers reveal, or the plain statement that there is none.
 
-    kind        ``none``: trained on private text without protection. ``public``: trained on text that was
-                declared public; there is nobody to protect.
-    unit        whose text is at stake: one ``user``, or one ``block`` of tokens.
+    kind        ``none``: made from private text without protection. ``public``: made from text that was
+                declared public; there is nobody to protect. ``empirical``: attacks were tried, nothing is
+                proven. ``rop``: Renyi operational privacy, measured on this corpus and partition and true of
+                no other. ``rdp`` and ``dp``: true of every corpus.
+    unit        whose text is at stake: one ``user``, one ``block`` of tokens, or one ``part`` of a partition.
+    order       the Renyi order (``rop``, ``rdp``).
+    epsilon     the bound in nats.
+    delta       the failure probability (``dp``).
     assumptions what must be true for the statement to hold.
     caveat      what the reader must not conclude.
     outside     choices that were made on the private text and that no statement here covers.
@@ -26,6 +54,27 @@ class Guarantee:
     assumptions: tuple[str, ...] = ()
     caveat: str = ""
     outside: tuple[str, ...] = ()
+    order: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind) or self.unit not in get_args(Unit):
+            raise InputError(f"'{self.kind}' per '{self.unit}' is no guarantee that tacit knows.")
+        if self.kind in ("rop", "rdp"):
+            if self.order is None or self.epsilon is None or self.delta is not None:
+                raise InputError(
+                    f"a guarantee of kind '{self.kind}' has an order and an epsilon, and no delta."
+                )
+            check_renyi(self.order, self.epsilon)
+        elif self.kind == "dp":
+            if self.epsilon is None or self.delta is None or self.order is not None:
+                raise InputError("a guarantee of kind 'dp' has an epsilon and a delta, and no order.")
+            check_epsilon(self.epsilon)
+            if self.delta:
+                check_delta(self.delta)
+        elif (self.order, self.epsilon, self.delta) != (None, None, None):
+            raise InputError(f"a guarantee of kind '{self.kind}' has no numbers.")
 
     @classmethod
     def unprotected(cls, unit: Unit, *, outside: tuple[str, ...] = ()) -> Guarantee:
@@ -48,25 +97,119 @@ class Guarantee:
             outside=outside,
         )
 
+    @classmethod
+    def operational(cls, *, order: float, epsilon: float, outside: tuple[str, ...] = ()) -> Guarantee:
+        """SubMix: the answers with and without one part, for this corpus and partition, to a common stop."""
+        return cls(
+            kind="rop",
+            unit="part",
+            order=order,
+            epsilon=epsilon,
+            assumptions=(
+                "every part's charges were computed on this corpus and this partition",
+                "both worlds are cut at the same stopping time",
+                "each secret is confined to one part",
+            ),
+            caveat="Says nothing about other corpora, secrets shared by parts, or the moment of STOP.",
+            outside=outside,
+        )
+
+    @classmethod
+    def certified(cls, *, order: float, epsilon: float, outside: tuple[str, ...] = ()) -> Guarantee:
+        """Certified and individual mixing: the answers with one part's text replaced by nothing."""
+        return cls(
+            kind="rdp",
+            unit="part",
+            order=order,
+            epsilon=epsilon,
+            assumptions=(
+                "neighbours: one part's text is replaced by nothing; the number of parts is fixed and public",
+                "the partition does not depend on the text, and each person is in one part",
+                "members are trained independently from one public model",
+            ),
+            caveat="Holds for a part, not at once for a user: the user's figure is the conversion.",
+            outside=outside,
+        )
+
+    def to_dp(self, delta: float, *, formula: DpFormula = "tight") -> Guarantee:
+        """The (epsilon, delta) form of a Renyi guarantee."""
+        order, epsilon = self._renyi("converted to (epsilon, delta)")
+        converted = rdp_to_dp(order=order, epsilon=epsilon, delta=delta, formula=formula)
+        return replace(self, kind="dp", order=None, epsilon=converted, delta=delta)
+
+    def to_user(self, *, theorem: UserTheorem = "better") -> Guarantee:
+        """From a part's text removed to a user's text replaced."""
+        order, epsilon = self._renyi("converted to one user")
+        if self.unit != "part":
+            raise InputError(f"this guarantee is per {self.unit} already; only one per part is converted.")
+        bound = part_to_user(order=order, epsilon=epsilon, theorem=theorem)
+        return replace(
+            self,
+            unit="user",
+            order=bound.order,
+            epsilon=bound.epsilon,
+            caveat="Neighbours differ in one user's text, arbitrarily replaced.",
+        )
+
+    def for_group(self, size: int) -> Guarantee:
+        """For ``size`` units whose text changes together."""
+        order, epsilon = self._renyi("converted to a group")
+        bound = rdp_group(order=order, epsilon=epsilon, size=size)
+        caveat = f"For groups of up to {size}. {self.caveat}".strip()
+        return replace(self, order=bound.order, epsilon=bound.epsilon, caveat=caveat)
+
+    def extraction(self, candidates: float) -> ExtractionCertificate:
+        """How likely a secret of one part can be guessed at most."""
+        order, epsilon = self._renyi("turned into an extraction certificate")
+        return extraction_certificate(order=order, epsilon=epsilon, candidates=candidates)
+
+    def _renyi(self, wish: str) -> tuple[float, float]:
+        if self.kind == "rop":
+            raise InputError(
+                f"Operational privacy holds for one corpus only and cannot be {wish}; "
+                "use the certified or individual mechanism for a guarantee that can."
+            )
+        if self.kind != "rdp" or self.order is None or self.epsilon is None:
+            raise InputError(f"A guarantee of kind '{self.kind}' cannot be {wish}: it is no Renyi bound.")
+        return self.order, self.epsilon
+
+    @property
+    def numbers(self) -> str:
+        """The bound alone, e.g. ``(order 2, epsilon 2)``; empty where there is none."""
+        if self.order is not None:
+            return f"(order {_figure(self.order)}, epsilon {_figure(self.epsilon)})"
+        if self.epsilon is not None:
+            return f"(epsilon {_figure(self.epsilon)}, delta {_figure(self.delta)})"
+        return ""
+
     def __str__(self) -> str:
         """One line, as shown beside every number of the Run."""
-        headline = {"none": "no guarantee", "public": "public text"}[self.kind]
+        headline = " ".join(filter(None, (_HEADLINES[self.kind], self.numbers)))
         outside = f" Outside any guarantee: {'; '.join(self.outside)}." if self.outside else ""
         return f"{headline} (unit: {self.unit}). {self.caveat}{outside}"
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form, as saved in ``privacy.json``."""
-        fields = asdict(self)
+        """JSON form, as saved in ``privacy.json``. JSON has no infinity; it is written as a string."""
+        fields = {
+            name: str(value) if isinstance(value, float) and math.isinf(value) else value
+            for name, value in asdict(self).items()
+        }
         fields["statement"] = str(self)
         return fields
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Guarantee:
         """Inverse of :meth:`to_json`."""
+        number = {name: fields.get(name) for name in ("order", "epsilon", "delta")}
         return cls(
             kind=fields["kind"],
             unit=fields["unit"],
             assumptions=tuple(fields["assumptions"]),
             caveat=fields["caveat"],
             outside=tuple(fields["outside"]),
+            **{name: None if value is None else float(value) for name, value in number.items()},
         )
+
+
+def _figure(value: float | None) -> str:
+    return f"{value:.6g}"

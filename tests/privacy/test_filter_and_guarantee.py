@@ -1,0 +1,122 @@
+"""Budgets that cannot be passed, and guarantees that cannot be converted into more than they are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.errors import InputError
+from tacit.privacy import Guarantee, RenyiFilter
+from tacit.privacy.filter import NANO, nano
+
+
+@given(st.lists(st.lists(st.floats(0, 0.9), min_size=3, max_size=3), max_size=40))
+def test_random_charges_never_pass_the_budget(charges: list[list[float]]) -> None:
+    budget = RenyiFilter(parts=3, epsilon=2.0)
+    booked = np.zeros(3)
+    for charge in charges:
+        if budget.spend(charge):
+            booked += charge
+        else:
+            assert budget.stopped
+    assert np.all(booked < 2.0)
+    assert np.all(budget.spent >= booked - 1e-12)  # rounding may overstate, never understate
+    assert np.all(budget.remaining > 0)
+
+
+def test_a_charge_that_reaches_the_budget_stops_for_good() -> None:
+    budget = RenyiFilter(parts=2, epsilon=1.0)
+    assert budget.spend([0.5, 0.1])
+    assert not budget.spend([0.5, 0.1])
+    assert budget.stopped
+    assert not budget.spend([0.0, 0.0])
+    assert budget.spent == pytest.approx([0.5, 0.1])
+
+
+@pytest.mark.parametrize("charge", [math.nan, -0.1, math.inf])
+def test_charges_that_are_no_charges_stop(charge: float) -> None:
+    budget = RenyiFilter(parts=2, epsilon=1.0)
+    assert not budget.spend([0.1, charge])
+    assert budget.stopped
+    assert budget.spent == pytest.approx([0, 0])
+
+
+def test_many_tiny_charges_add_up() -> None:
+    budget = RenyiFilter(parts=1, epsilon=1e-5)
+    answered = sum(budget.spend([1e-12]) for _ in range(20_000))
+    assert answered == 9_999  # each is rounded up to a billionth; floats of 1e-12 would have allowed all
+    assert nano(1e-12) == 1
+    assert nano(2.0) == 2 * NANO
+
+
+def test_debits_are_refused_whole() -> None:
+    budget = RenyiFilter(parts=2, epsilon=1.0)
+    budget.debit([1.0, 0.2])
+    with pytest.raises(InputError, match="nothing was booked"):
+        budget.debit([0.0, 0.9])
+    assert budget.spent == pytest.approx([1.0, 0.2])
+    assert not budget.stopped
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf])
+def test_budgets_are_finite_and_positive(epsilon: float) -> None:
+    with pytest.raises(InputError, match="epsilon="):
+        RenyiFilter(parts=1, epsilon=epsilon)
+
+
+def test_operational_privacy_is_not_converted() -> None:
+    measured = Guarantee.operational(order=2, epsilon=2)
+    assert "instance-specific, not DP" in str(measured)
+    for convert in (
+        lambda: measured.to_dp(1e-5),
+        measured.to_user,
+        lambda: measured.for_group(2),
+        lambda: measured.extraction(1e6),
+    ):
+        with pytest.raises(InputError, match="one corpus only"):
+            convert()
+
+
+def test_certified_guarantees_convert() -> None:
+    certified = Guarantee.certified(order=2, epsilon=2)
+    assert certified.to_dp(1e-5).epsilon == pytest.approx(12.1266, abs=1e-4)
+    user = certified.to_user()
+    assert user.unit == "user"
+    assert user.order == pytest.approx(4 / 3)
+    assert user.epsilon == pytest.approx(6)
+    assert certified.extraction(1e5).bound == pytest.approx(0.0086, rel=0.01)
+    assert Guarantee.certified(order=8, epsilon=1).for_group(2).epsilon == 3
+    with pytest.raises(InputError, match="per user already"):
+        user.to_user()
+    with pytest.raises(InputError, match="no Renyi bound"):
+        Guarantee.unprotected("user").to_dp(1e-5)
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        Guarantee.unprotected("block", outside=("vocabulary",)),
+        Guarantee.operational(order=2, epsilon=2),
+        Guarantee.certified(order=math.inf, epsilon=0.5),
+        Guarantee.certified(order=2, epsilon=2).to_dp(1e-5),
+    ],
+    ids=["none", "rop", "pure", "dp"],
+)
+def test_guarantees_survive_json(guarantee: Guarantee) -> None:
+    import json
+
+    written = json.dumps(guarantee.to_json(), allow_nan=False)
+    assert Guarantee.from_json(json.loads(written)) == guarantee
+
+
+def test_guarantees_without_their_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match="an order and an epsilon"):
+        Guarantee(kind="rdp", unit="part", order=2)
+    with pytest.raises(InputError, match="an epsilon and a delta"):
+        Guarantee(kind="dp", unit="user", epsilon=1)
+    with pytest.raises(InputError, match="no numbers"):
+        Guarantee(kind="none", unit="user", epsilon=1)

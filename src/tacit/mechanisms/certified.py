@@ -1,0 +1,106 @@
+"""Certified mixing: the same ensemble with a guarantee that holds for every corpus.
+
+Both mechanisms mix one model per part with the public one, ``h = mean_i (w_i g_i + (1-w_i) r)``, and bound
+each part's loss by :mod:`~tacit.mechanisms.public_centred`.
+
+Formal guarantees (neighbours: one part's text replaced by nothing; k fixed and public):
+
+- :class:`Certified`: every token costs every part exactly `target`, so B tokens are
+  (order, B * target)-RDP. Price and counter are public; there is no STOP whose moment could leak.
+- :class:`Individual`: a part pays its own l_i, limited to what is left of its budget and to `target`; the
+  transcript is (order, largest budget)-RDP against adaptive clients. The budgets must stay secret. A part
+  that has spent its budget fades to the public model; the service never stops.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.errors import InputError
+from tacit.mechanisms.mixture import Mixture
+from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
+from tacit.mechanisms.public_centred import check_mixing, slot_losses, weights_within
+
+# Individual charges are computed at the weights that were found; rounding must not undercut them.
+_RELATIVE_SAFETY = 1e-9
+_ABSOLUTE_SAFETY = 1e-12
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Fixed price per token. ``target`` is that price in nats, ``cap`` the largest weight of a part."""
+
+    order: float = 2.0
+    target: float = 0.01
+    cap: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_mixing(self.order, self.target, self.cap)
+
+    def mix(self, parts: Any, public: Any) -> Mixture:
+        """The mixture for parts [..., k, V] and public [..., V]; every charge is exactly ``target``."""
+        pmfs = member_pmfs(parts, public, halves=False)
+        weights = weights_within(pmfs.members, pmfs.public, order=self.order, loss=self._loss, cap=self.cap)
+        charges = torch.full_like(weights, self.target)
+        return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), charges)
+
+    def slot(self, part: Any, public: Any, *, parts: int) -> Tensor:
+        """What slot i of ``parts`` answers, from part [..., V] and public [..., V] alone.
+
+        Sampling from the mixture is drawing a slot uniformly and sampling from it, so that one part and the
+        public model are all that has to run for a token. Which slot was drawn must stay secret.
+        """
+        pmfs = member_pmfs(torch.as_tensor(part).unsqueeze(-2), public, halves=False)
+        weights = weights_within(
+            pmfs.members, pmfs.public, order=self.order, loss=self._loss, cap=self.cap, k=parts
+        )
+        return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), weights).pmf
+
+    @property
+    def _loss(self) -> float:
+        return self.target * (1 - 1e-9)  # what rounding may add to a loss stays below the price
+
+    def queries(self, epsilon: float) -> int:
+        """How many tokens a budget buys: a public number."""
+        if not 0 < epsilon < math.inf:
+            raise InputError(f"epsilon={epsilon}: a budget is a finite number above 0.")
+        return math.floor(epsilon / self.target * (1 + 1e-12))
+
+
+@dataclass(frozen=True)
+class Individual:
+    """Each part pays what it may have revealed. ``target`` is the public ceiling per token."""
+
+    order: float = 2.0
+    target: float = 0.01
+    cap: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_mixing(self.order, self.target, self.cap)
+
+    def mix(self, parts: Any, public: Any, remaining: Any | None = None) -> Mixture:
+        """The mixture; ``remaining`` [..., k] limits each part to what is left of its budget."""
+        pmfs = member_pmfs(parts, public, halves=False)
+        limit = torch.full(pmfs.sound.shape, self.target, dtype=torch.float64, device=pmfs.public.device)
+        if remaining is not None:
+            left = torch.as_tensor(remaining, dtype=torch.float64).expand(*pmfs.leading, pmfs.sound.shape[-1])
+            if bool(torch.isnan(left).any()):
+                raise InputError("remaining budgets must be numbers.")
+            limit = torch.minimum(limit, left.reshape(limit.shape).clamp(min=0.0))
+        # Leave room for the safety that is added to the charge, so that it stays within what is left.
+        room = ((limit - 2 * _ABSOLUTE_SAFETY) * (1 - 2 * _RELATIVE_SAFETY)).clamp(min=0.0)
+        weights = weights_within(pmfs.members, pmfs.public, order=self.order, loss=room, cap=self.cap)
+        weights = torch.where(pmfs.sound & (room > 0), weights, 0.0)
+        losses = slot_losses(pmfs.members, pmfs.public, weights, order=self.order, cap=self.cap)
+        charges = losses * (1 + _RELATIVE_SAFETY) + _ABSOLUTE_SAFETY
+        return _mixture(pmfs, weights, torch.where(weights > 0, charges, 0.0))
+
+
+def _mixture(pmfs: MemberPmfs, weights: Tensor, charges: Tensor) -> Mixture:
+    mixed = torch.lerp(pmfs.public.unsqueeze(1), pmfs.members, weights.unsqueeze(-1))
+    return Mixture(*(pmfs.restore(part) for part in (mixed.mean(1), weights, charges, pmfs.sound)))

@@ -1,0 +1,121 @@
+"""How a request may shape the distributions, before anything is mixed or charged.
+
+Temperature, penalties and truncation change the mechanism, not its output: sharpening a mixture after it was
+charged sharpens the difference between worlds too. So every model's logits are transformed alike, first; and
+the tokens that truncation keeps come from the public model and the request alone. A kept set that depended on
+private models would give two worlds different supports, and an infinite loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.errors import InputError
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Transformations of a request; all are functions of the public model, the released text and the request.
+
+    temperature          divides every model's logits
+    top_k                keep the k tokens that the public model ranks highest
+    top_p                keep the smallest set of tokens that holds this much of the public pmf
+    repetition_penalty   divides positive and multiplies negative logits of tokens already in the text
+    logit_bias           token id to a number that is added to every model's logit
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Below 1e-3 a softmax is an argmax, and what remains is rounding.
+        if not 1e-3 <= self.temperature < math.inf:
+            raise InputError(
+                f"temperature={self.temperature}: must be at least 0.001; greedy decoding cannot be private."
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(f"top_k={self.top_k}: must be at least 1.")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise InputError(f"top_p={self.top_p}: must lie in (0, 1].")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise InputError(
+                f"repetition_penalty={self.repetition_penalty}: must be a finite number above 0."
+            )
+        for token, bias in self.logit_bias.items():
+            if token < 0 or not math.isfinite(bias):
+                raise InputError(
+                    f"logit_bias={{{token}: {bias}}}: a token id and a finite number are needed."
+                )
+
+    def pmfs(self, logits: Tensor, text: Sequence[int] = ()) -> DecodedPmfs:
+        """Distributions for one query: logits [M, V] with the public model in row 0, after ``text``."""
+        values = logits.detach().to(torch.float64)
+        if values.ndim != 2:
+            raise InputError(f"logits have shape {tuple(logits.shape)}; expected [models, vocabulary].")
+        values = self._penalised(values, text)
+        probabilities = torch.softmax(values / self.temperature, dim=-1)
+        kept = self._kept(probabilities[0])
+        if kept is None:
+            return DecodedPmfs(probabilities, None)
+        restricted = probabilities[:, kept]
+        return DecodedPmfs(_renormalised(restricted), kept)
+
+    def _penalised(self, values: Tensor, text: Sequence[int]) -> Tensor:
+        if self.repetition_penalty != 1 and text:
+            seen = torch.tensor(sorted(set(text)), device=values.device)
+            own = values[:, seen]
+            penalty = self.repetition_penalty
+            values = values.index_copy(1, seen, torch.where(own > 0, own / penalty, own * penalty))
+        if self.logit_bias:
+            tokens = torch.tensor(list(self.logit_bias), device=values.device)
+            if int(tokens.max()) >= values.shape[1]:
+                raise InputError(
+                    f"logit_bias: there is no token {int(tokens.max())}, only {values.shape[1]} tokens."
+                )
+            bias = torch.tensor(list(self.logit_bias.values()), dtype=values.dtype, device=values.device)
+            values = values.index_add(1, tokens, bias.expand(values.shape[0], -1))
+        return values
+
+    def _kept(self, public: Tensor) -> Tensor | None:
+        if self.top_k is None and self.top_p is None:
+            return None
+        ordered, tokens = public.sort(descending=True, stable=True)
+        count = len(public) if self.top_k is None else min(self.top_k, len(public))
+        if self.top_p is not None:
+            # A token is kept while the mass before it is short of top_p, so at least one always is.
+            short = (ordered.cumsum(0) - ordered) < self.top_p
+            count = min(count, int(short.sum()))
+        return tokens[:count].sort().values
+
+
+@dataclass(frozen=True)
+class DecodedPmfs:
+    """Distributions over the kept tokens: pmfs [M, n], public in row 0; ``tokens`` maps back, None if all."""
+
+    pmfs: Tensor
+    tokens: Tensor | None
+
+    def token(self, index: int) -> int:
+        """The token id behind an index into the kept set."""
+        return index if self.tokens is None else int(self.tokens[index])
+
+
+def _renormalised(pmfs: Tensor) -> Tensor:
+    """A row without mass on the kept tokens becomes uniform there: a function of that row alone."""
+    mass = pmfs.sum(-1, keepdim=True)
+    uniform = torch.full_like(pmfs, 1 / pmfs.shape[-1])
+    return torch.where(mass == 0, uniform, pmfs / mass)
+
+
+def softmax_pmfs(logits: Any) -> Tensor:
+    """Plain distributions of logits, in float64."""
+    return torch.softmax(torch.as_tensor(logits).detach().to(torch.float64), dim=-1)

@@ -1,0 +1,75 @@
+"""Bounds around the public model: how much one slot of a mixture can matter, from that slot alone.
+
+k slots, fixed and public; slot i answers ``m_i = w_i g_i + (1-w_i) r`` with every ``w_i <= cap``, and the
+mixture is their mean h. Neighbours: part i's text is replaced by nothing, so that its slot answers r; then
+``h' = h - (m_i - r)/k``. Every other slot contributes at least (1-cap) r, so ``h' >= c r`` with
+``c = (1 + (k-1)(1-cap))/k``. Writing both as ``c (.) + (1-c) R`` with one R, joint convexity gives
+
+    l_i = 1/(a-1) log(1 + c (exp((a-1) D_a^sym(m~_i || r)) - 1))  >=  D_a^sym(h || h'),
+
+``m~_i = r + mu (g_i - r)``, ``mu = w_i/(k c)``. l_i depends on part i alone: not on the other parts, not on
+the corpus. That is what makes a bound on it a differential-privacy guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tacit.errors import InputError
+from tacit.mechanisms.divergence import symmetric_divergence
+from tacit.mechanisms.weights import allowed_excess, largest_weights
+
+
+def check_mixing(order: float, target: float, cap: float) -> None:
+    """Refuse parameters for which no mixing is defined."""
+    if not 1 < order < math.inf:
+        raise InputError(f"order={order}: private prediction needs a finite Renyi order above 1, e.g. 2.")
+    if not 0 < target < math.inf:
+        raise InputError(
+            f"target={target}: the target per query must be a finite number above 0, e.g. 0.002."
+        )
+    if not 0 < cap <= 1:
+        raise InputError(f"cap={cap}: the largest mixing weight lies in (0, 1].")
+
+
+def shared_mass(parts: int, cap: float) -> float:
+    """c: the share of the mixture that is the public model whatever the other slots hold."""
+    return (1 + (parts - 1) * (1 - cap)) / parts
+
+
+def weights_within(
+    parts: Tensor, public: Tensor, *, order: float, loss: Tensor | float, cap: float, k: int | None = None
+) -> Tensor:
+    """[N, k]: each slot's largest weight up to ``cap`` with l_i at most ``loss`` (a number, or [N, k]).
+
+    ``k`` is the number of slots of the whole mixture, where ``parts`` holds only some of them.
+    """
+    k = parts.shape[1] if k is None else k
+    c = shared_mass(k, cap)
+    base = public.unsqueeze(1).expand_as(parts)
+    gap = parts - base
+    scaled = largest_weights(
+        torch.stack((base, parts), dim=2),  # m~ against r, and r against m~
+        torch.stack((gap, -gap), dim=2),
+        public,
+        order=order,
+        excess=allowed_excess(order, loss) / c,
+        limit=torch.tensor(cap / (k * c), dtype=torch.float64),
+    )
+    return (scaled * (k * c)).clamp(max=cap)
+
+
+def slot_losses(parts: Tensor, public: Tensor, weights: Tensor, *, order: float, cap: float) -> Tensor:
+    """[N, k]: l_i at the given weights."""
+    k = parts.shape[1]
+    c = shared_mass(k, cap)
+    base = public.unsqueeze(1)
+    centred = torch.lerp(base, parts, (weights / (k * c)).unsqueeze(-1))
+    distance = symmetric_divergence(centred, base, order)
+    exponent = (order - 1) * distance
+    # log(1 + c (e^t - 1)), without overflow for the largest t.
+    large = exponent + math.log(c) + torch.log1p((1 - c) / c * torch.exp(-exponent))
+    return torch.where(exponent < 1, torch.log1p(c * torch.expm1(exponent)), large) / (order - 1)

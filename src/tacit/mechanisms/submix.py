@@ -1,0 +1,138 @@
+"""SubMix: mix an ensemble of half-models with the public model, and charge what leaving a part out changes.
+
+Formal guarantee. With every charge booked against a budget eps before its token is drawn, and STOP when a
+budget is gone, the answers are (order, eps)-ROP: for *this* corpus and partition, the transcripts with and
+without one part, both cut at the same stopping time, diverge by at most eps. This is instance-specific and
+not differential privacy. Weights depend on their own part only, which is what makes the leave-one-out
+distribution computable.
+
+| case                          | answer                                                                |
+|-------------------------------|-----------------------------------------------------------------------|
+| both halves equal             | weight = cap, whatever the target                                     |
+| a half that is not finite     | the slot answers as the public model, weight 0, `sound` False         |
+| k = 1                         | without its part the ensemble is empty: the public model              |
+| guard                         | null-part neighbours; no charge above the guard; per-part mixing only |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tacit.errors import InputError
+from tacit.mechanisms.divergence import symmetric_divergence
+from tacit.mechanisms.mixture import Mixture
+from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
+from tacit.mechanisms.public_centred import check_mixing, weights_within
+from tacit.mechanisms.weights import allowed_excess, largest_weights
+
+Mixing = Literal["per_part", "averaged"]
+Weights = Literal["symmetric", "paper"]
+
+# What the rounding of pmfs to sampling weights and of float64 sums may add to a charge.
+_RELATIVE_SAFETY = 1e-9
+_ABSOLUTE_SAFETY = 1e-12
+
+
+@dataclass(frozen=True)
+class SubMix:
+    """Private prediction by SubMix.
+
+    order    Renyi order, above 1
+    target   how far apart (nats) the two halves of a part may be after mixing: Eq. 2's beta
+    mixing   ``per_part``: each part is mixed with its own weight. ``averaged``: Algorithm 2 as printed, where
+             a part with weight 0 still contributes through the mean
+    weights  ``symmetric``: both directions of Eq. 2. ``paper``: the printed direction only
+    guard    no query may cost a part more than this; ``None`` leaves the leave-one-out charge unbounded
+    cap      no weight above this
+    """
+
+    order: float = 2.0
+    target: float = 0.01
+    mixing: Mixing = "per_part"
+    weights: Weights = "symmetric"
+    guard: float | None = None
+    cap: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_mixing(self.order, self.target, self.cap)
+        if self.mixing not in ("per_part", "averaged"):
+            raise InputError(f"mixing={self.mixing!r}: choose 'per_part' or 'averaged'.")
+        if self.weights not in ("symmetric", "paper"):
+            raise InputError(f"weights={self.weights!r}: choose 'symmetric' or 'paper'.")
+        if self.guard is not None:
+            if not 0 < self.guard < math.inf:
+                raise InputError(f"guard={self.guard}: the most a query may cost is a finite number above 0.")
+            if self.mixing == "averaged":
+                raise InputError("guard bounds nothing with averaged mixing; use mixing 'per_part'.")
+
+    def mix(self, halves: Any, public: Any) -> Mixture:
+        """The mixture for halves [..., k, 2, V] and public [..., V]."""
+        pmfs = member_pmfs(halves, public, halves=True)
+        parts = pmfs.members.mean(-2)
+        weights = self._weights(pmfs, parts)
+        base = pmfs.public.unsqueeze(1)
+        if self.mixing == "averaged":
+            pmf, without = _averaged(parts, weights, base)
+        else:
+            mixed = torch.lerp(base, parts, weights.unsqueeze(-1))
+            pmf = mixed.mean(1)
+            without = _without_each(mixed, base, null=self.guard is not None)
+        charges = symmetric_divergence(pmf.unsqueeze(1), without, self.order)
+        charges = charges * (1 + _RELATIVE_SAFETY) + _ABSOLUTE_SAFETY
+        return Mixture(*(pmfs.restore(part) for part in (pmf, weights, charges, pmfs.sound)))
+
+    def _weights(self, pmfs: MemberPmfs, parts: Tensor) -> Tensor:
+        halves = pmfs.members
+        gaps = halves.flip(-2) - halves
+        if self.weights == "paper":  # P is the first half, Q the second
+            halves, gaps = halves[:, :, 1:], gaps[:, :, 1:]
+        weights = largest_weights(
+            halves,
+            gaps,
+            pmfs.public,
+            order=self.order,
+            excess=allowed_excess(self.order, self.target),
+            limit=torch.tensor(self.cap, dtype=torch.float64),
+        )
+        if self.guard is not None:
+            guarded = weights_within(parts, pmfs.public, order=self.order, loss=self.guard, cap=self.cap)
+            weights = torch.minimum(weights, guarded)
+        return torch.where(pmfs.sound, weights, 0.0)
+
+
+def _without_each(mixed: Tensor, base: Tensor, *, null: bool) -> Tensor:
+    """[N, k, V]: the mean without each part in turn, or with each part in turn replaced by the public model.
+
+    By sums from both sides, additions only: subtracting a part from the total loses every digit where that
+    part alone has mass.
+    """
+    k = mixed.shape[1]
+    others = sums_without_each(mixed)
+    if null:
+        return (others + base) / k
+    return base.expand_as(mixed) if k == 1 else others / (k - 1)
+
+
+def sums_without_each(values: Tensor) -> Tensor:
+    """For values [N, k, ...], the sum over all parts but each one, in O(k)."""
+    before = torch.zeros_like(values)
+    after = torch.zeros_like(values)
+    for i in range(1, values.shape[1]):
+        torch.add(before[:, i - 1], values[:, i - 1], out=before[:, i])
+        torch.add(after[:, -i], values[:, -i], out=after[:, -i - 1])
+    return before.add_(after)
+
+
+def _averaged(parts: Tensor, weights: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+    """Algorithm 2 as printed: average the weights, average the parts, then mix."""
+    k = parts.shape[1]
+    pmf = torch.lerp(base[:, 0], parts.mean(1), weights.mean(1, keepdim=True))
+    if k == 1:
+        return pmf, base.expand_as(parts)
+    weight_without = sums_without_each(weights.unsqueeze(-1)) / (k - 1)
+    return pmf, torch.lerp(base, sums_without_each(parts) / (k - 1), weight_without)

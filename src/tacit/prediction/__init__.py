@@ -1,0 +1,6 @@
+"""Ensemble, mechanism and budget, coupled once into private answers."""
+
+from tacit.prediction.answering import Answering, Budget, OperatorView
+from tacit.prediction.predictor import Prediction, PrivatePredictor
+
+__all__ = ["Answering", "Budget", "OperatorView", "Prediction", "PrivatePredictor"]

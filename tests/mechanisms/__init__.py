@@ -1,0 +1,1 @@
+"""Mechanisms against slow definitions and exact enumerations."""

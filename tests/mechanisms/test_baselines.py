@@ -1,0 +1,135 @@
+"""Subsample-and-aggregate and GNMax: prices against integrals, bounds checked on both sides."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from tacit.mechanisms import GNMax, SubsampleAggregate
+from tacit.mechanisms.baselines import laplace_divergence, to_simplex
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
+@pytest.mark.parametrize("shift", [0.01, 1.0, 5.0])
+def test_laplace_divergence_is_the_integral(order: float, shift: float) -> None:
+    def integrand(x: float) -> float:
+        return math.exp(order * stats.laplace.logpdf(x - shift) + (1 - order) * stats.laplace.logpdf(x))
+
+    pieces = [(-60, 0), (0, shift), (shift, 60 + shift)]
+    total = sum(integrate.quad(integrand, a, b, epsabs=1e-13)[0] for a, b in pieces)
+    assert laplace_divergence(shift, order) == pytest.approx(math.log(total) / (order - 1), rel=1e-6)
+
+
+def test_subsample_and_aggregate_is_priced_for_two_moving_tokens() -> None:
+    """The paper's sensitivity of 1/k would charge half: moving one part's mass moves two coordinates."""
+    mechanism = SubsampleAggregate(order=2.0, scale=0.5)
+    k = 4
+    assert mechanism.price(k) == pytest.approx(2 * laplace_divergence(1 / (k * 0.5), 2.0))
+    before, after = np.zeros((k, 3)), np.zeros((k, 3))
+    before[:, 0] = after[:, 0] = 1
+    after[0] = [0, 1, 0]  # one part changes its mind
+    move = np.abs(after.mean(0) - before.mean(0))
+    assert move.sum() == pytest.approx(2 / k)
+    true = sum(laplace_divergence(float(step) / 0.5, 2.0) for step in move)
+    assert true == pytest.approx(mechanism.price(k))  # attained, so nothing smaller would do
+
+
+def test_subsample_and_aggregate_noise_has_the_stated_scale() -> None:
+    scale, V = 0.01, 200_000  # small noise, so that the projection keeps many entries
+    parts = np.full((2, V), 1 / V)
+    mechanism = SubsampleAggregate(scale=scale, noise=seeded())
+    mixture = mechanism.mix(parts, parts[0])
+    assert float(mixture.pmf.sum()) == pytest.approx(1)
+    # The projection subtracts one constant and cuts at 0: differences between kept entries are pure noise.
+    kept = mixture.pmf[mixture.pmf > 0].numpy()
+    excess = kept - kept.min()  # beyond any threshold, Laplace noise is exponential with the same scale
+    assert len(kept) > 50
+    assert stats.kstest(excess[excess > 0], stats.expon(scale=scale).cdf).pvalue > 1e-3
+    assert stats.kstest(excess[excess > 0], stats.expon(scale=scale * 2).cdf).pvalue < 1e-2
+    assert stats.kstest(excess[excess > 0], stats.expon(scale=scale / 2).cdf).pvalue < 1e-2
+
+
+def test_projection_to_the_simplex_is_the_nearest_pmf() -> None:
+    rng = np.random.default_rng(0)
+    values = torch.tensor(rng.normal(size=(50, 6)))
+    projected = to_simplex(values)
+    torch.testing.assert_close(projected.sum(-1), torch.ones(50, dtype=torch.float64))
+    assert float(projected.min()) >= 0
+    others = torch.tensor(rng.dirichlet(np.ones(6), size=2000))
+    for row, nearest in zip(values, projected, strict=True):
+        assert bool((((others - row) ** 2).sum(-1) >= ((nearest - row) ** 2).sum() - 1e-12).all())
+
+
+def votes(*counts: int) -> np.ndarray:
+    """Parts that vote as counted."""
+    rows = [np.eye(len(counts))[token] for token, count in enumerate(counts) for _ in range(count)]
+    return np.array(rows) * 0.9 + 0.1 / len(counts)
+
+
+def winners_law(counts: tuple[int, ...], sigma: float) -> np.ndarray:
+    """Who wins the noisy vote, by integration over the winner's noisy count."""
+    winners = []
+    for token, own in enumerate(counts):
+        rivals = [c for other, c in enumerate(counts) if other != token]
+
+        def density(x: float, own: int = own, rivals: list[int] = rivals) -> float:
+            others = math.prod(stats.norm.cdf(x, rival, sigma) for rival in rivals)
+            return float(stats.norm.pdf(x, own, sigma) * others)
+
+        ends = (min(counts) - 12 * sigma, max(counts) + 12 * sigma)
+        winners.append(integrate.quad(density, *ends, epsabs=1e-14, limit=300)[0])
+    return np.asarray(np.array(winners) / sum(winners))
+
+
+def exact_loss(first: tuple[int, ...], second: tuple[int, ...], sigma: float, order: float) -> float:
+    """Renyi divergence between the winners' laws."""
+    P, Q = winners_law(first, sigma), winners_law(second, sigma)
+    return math.log(float((P**order * Q ** (1 - order)).sum())) / (order - 1)
+
+
+@pytest.mark.parametrize("order", [2.0, 4.0])
+@pytest.mark.parametrize("sigma", [2.0, 4.0])
+def test_gnmax_price_covers_every_changed_vote(order: float, sigma: float) -> None:
+    for counts in ((30, 2, 0), (18, 14, 0), (11, 11, 10)):
+        price = float(GNMax(order, sigma).mix(votes(*counts), np.full(3, 1 / 3)).charges[0])
+        assert price <= order / sigma**2
+        for source in range(3):
+            for goal in range(3):
+                if source != goal and counts[source]:
+                    changed = list(counts)
+                    changed[source] -= 1
+                    changed[goal] += 1
+                    assert exact_loss(counts, tuple(changed), sigma, order) <= price
+
+
+def test_a_clear_vote_is_cheap_and_an_even_one_is_not() -> None:
+    clear = GNMax(2.0, 4.0).mix(votes(60, 0, 0), np.full(3, 1 / 3)).charges
+    even = GNMax(2.0, 4.0).mix(votes(20, 20, 20), np.full(3, 1 / 3)).charges
+    assert float(clear[0]) < 1e-3 * float(even[0])
+    assert float(even[0]) == pytest.approx(2 / 16)
+    fixed = GNMax(2.0, 4.0, data_dependent=False).mix(votes(60, 0, 0), np.full(3, 1 / 3)).charges
+    assert float(fixed[0]) == pytest.approx(2 / 16)
+
+
+def test_gnmax_winner_follows_its_law_and_the_bound_on_it() -> None:
+    counts, sigma = (6, 4, 0), 2.0
+    mechanism = GNMax(2.0, sigma, noise=seeded(1))
+    draws = 4000
+    parts = np.broadcast_to(votes(*counts), (draws, 10, 3))
+    won = mechanism.mix(parts, np.full(3, 1 / 3)).pmf.mean(0)
+    bound = mechanism.probability_bound(
+        torch.tensor(counts, dtype=torch.float64).expand(3, 3), torch.arange(3)
+    )
+    assert bool((won <= bound + 4 * torch.sqrt(bound * (1 - bound) / draws) + 1e-9).all())
+    exact = torch.tensor(winners_law(counts, sigma))
+    torch.testing.assert_close(won, exact, rtol=0, atol=0.03)
+    assert bool((exact <= bound).all())
+    assert float(exact[0] / bound[0]) > 0.8  # the bound is not idle

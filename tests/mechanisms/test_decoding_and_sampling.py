@@ -1,0 +1,143 @@
+"""Transformations act before mixing, truncation listens to the public model only, tokens follow the pmf."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tacit.errors import InputError
+from tacit.mechanisms import Decoding, SubMix, sample
+from tacit.mechanisms.sampling import integer_weights
+from tacit.privacy import symmetric_renyi_divergence
+
+LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0, -3.0], [0.0, 3.0, -2.0, 1.0, 4.0], [1.0, 1.0, 1.0, 1.0, 9.0]])
+
+
+def softmax(values: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(values.double(), -1)
+
+
+def test_temperature_divides_every_models_logits() -> None:
+    torch.testing.assert_close(Decoding(temperature=0.5).pmfs(LOGITS).pmfs, softmax(LOGITS * 2))
+
+
+def test_temperature_after_mixing_would_cost_more_than_was_charged() -> None:
+    """Worlds that differ by 0.0016 nats differ by 0.15 after sharpening to temperature 0.1."""
+    with_part, without = np.array([0.51, 0.49]), np.array([0.49, 0.51])
+
+    def sharpened(pmf: np.ndarray, temperature: float) -> np.ndarray:
+        power = pmf ** (1 / temperature)
+        return np.asarray(power / power.sum())
+
+    losses = [
+        float(symmetric_renyi_divergence(sharpened(with_part, t), sharpened(without, t), 2.0))
+        for t in (1, 0.5, 0.1, 0.02)
+    ]
+    assert losses == pytest.approx([0.0016, 0.0064, 0.150, 1.88], rel=0.02)
+    halves = np.broadcast_to(with_part, (2, 2, 2)).copy()
+    halves[1] = without
+    logits = torch.tensor(np.log(np.concatenate([without[None], halves.reshape(-1, 2)])))
+    cold = Decoding(temperature=0.1).pmfs(logits).pmfs
+    mixture = SubMix(2.0, 10.0).mix(cold[1:].reshape(2, 2, 2), cold[0])
+    alone = SubMix(2.0, 10.0).mix(cold[3:].reshape(1, 2, 2), cold[0])
+    true = float(symmetric_renyi_divergence(mixture.pmf.numpy(), alone.pmf.numpy(), 2.0))
+    assert float(mixture.charges[0]) == pytest.approx(true, rel=1e-6)  # charged on what is sampled
+
+
+@pytest.mark.parametrize("decoding", [Decoding(top_k=2), Decoding(top_p=0.8)], ids=["top-k", "nucleus"])
+def test_the_kept_tokens_come_from_the_public_model_alone(decoding: Decoding) -> None:
+    kept = decoding.pmfs(LOGITS)
+    assert kept.tokens is not None
+    assert kept.tokens.tolist() == [0, 1]  # what the public row ranks first, though members prefer token 4
+    changed = LOGITS.clone()
+    changed[1:] = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
+    other = decoding.pmfs(changed)
+    assert other.tokens is not None
+    assert other.tokens.tolist() == kept.tokens.tolist()
+    torch.testing.assert_close(kept.pmfs.sum(-1), torch.ones(3, dtype=torch.float64))
+    torch.testing.assert_close(kept.pmfs[1], softmax(LOGITS[1, :2]))
+    assert kept.token(1) == 1
+
+
+def test_nucleus_is_the_smallest_set_that_holds_the_mass() -> None:
+    public = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
+    for top_p, count in ((0.4, 1), (0.5, 1), (0.51, 2), (0.8, 2), (0.81, 3), (1.0, 4)):
+        tokens = Decoding(top_p=top_p).pmfs(public).tokens
+        assert tokens is not None
+        assert len(tokens) == count
+
+
+def test_a_member_without_mass_on_the_kept_tokens_is_uniform_there() -> None:
+    logits = LOGITS.clone()
+    logits[1] = torch.tensor([-1e30, -1e30, 0.0, 0.0, 0.0])
+    assert Decoding(top_k=2).pmfs(logits).pmfs[1].tolist() == [0.5, 0.5]
+
+
+def test_penalty_and_bias_change_all_models_alike() -> None:
+    shaped = Decoding(repetition_penalty=2.0, logit_bias={4: 1.5}).pmfs(LOGITS, text=[0, 3, 3]).pmfs
+    expected = LOGITS.double().clone()
+    expected[:, 0] = torch.where(expected[:, 0] > 0, expected[:, 0] / 2, expected[:, 0] * 2)
+    expected[:, 3] = torch.where(expected[:, 3] > 0, expected[:, 3] / 2, expected[:, 3] * 2)
+    expected[:, 4] += 1.5
+    torch.testing.assert_close(shaped, softmax(expected))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"temperature": 0}, "temperature=0"),
+        ({"temperature": math.nan}, "temperature=nan"),
+        ({"top_k": 0}, "top_k=0"),
+        ({"top_p": 0}, "top_p=0"),
+        ({"top_p": 1.5}, "top_p=1.5"),
+        ({"repetition_penalty": 0}, "repetition_penalty=0"),
+        ({"logit_bias": {-1: 1.0}}, "logit_bias"),
+        ({"logit_bias": {1: math.inf}}, "logit_bias"),
+    ],
+)
+def test_bad_requests_are_refused(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Decoding(**fields)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="there is no token 9"):
+        Decoding(logit_bias={9: 1.0}).pmfs(LOGITS)
+
+
+def test_sampling_follows_the_distribution_and_reaches_rare_tokens() -> None:
+    pmf = torch.tensor([0.4, 0.3, 0.2, 0.0999, 0.0001], dtype=torch.float64)
+    draws = 40_000
+    counts = Counter(sample(pmf) for _ in range(draws))
+    observed = [counts[token] for token in range(5)]
+    assert stats.chisquare(observed, pmf.numpy() * draws).pvalue > 1e-4
+    wrong = np.array([0.42, 0.28, 0.2, 0.0999, 0.0001])
+    assert stats.chisquare(observed, wrong * draws).pvalue < 1e-4
+
+
+def test_every_integer_leads_to_the_token_that_owns_it() -> None:
+    pmf = torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64)
+    weights = integer_weights(pmf).tolist()
+    assert weights == [2**61 + 1, 1, 2**61 + 1]  # zero probability keeps one ticket: supports never differ
+    assert sample(pmf, lambda total: 0) == 0
+    assert sample(pmf, lambda total: weights[0] - 1) == 0
+    assert sample(pmf, lambda total: weights[0]) == 1
+    assert sample(pmf, lambda total: weights[0] + 1) == 2
+    assert sample(pmf, lambda total: total - 1) == 2
+
+
+def test_the_sampled_law_is_the_charged_law() -> None:
+    """Integer weights differ from the pmf by less than what charges have to spare, tiny tokens included."""
+    pmf = torch.full((50_000,), 1e-9 / 50_000, dtype=torch.float64)
+    pmf[0] = 1 - float(pmf[1:].sum())
+    weights = integer_weights(pmf)
+    law = weights / weights.sum()
+    assert float(symmetric_renyi_divergence(law, pmf.numpy(), 2.0)) < 1e-12
+
+
+@pytest.mark.parametrize("pmf", [[0.5, 0.4], [1.5, -0.5], [math.nan, 1.0], [[0.5, 0.5]]])
+def test_only_distributions_are_sampled(pmf: list[float]) -> None:
+    with pytest.raises(InputError, match="sums to one"):
+        sample(torch.tensor(pmf))

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import InputError, OutputExists
-from tacit.files import new_file, new_folder, sha256_of, write_json
+from tacit.files import new_file, new_folder, read_json, sha256_of, write_json
+
+
+def repr_short(value: object) -> str:
+    return repr(value)[:10]
 
 
 def mode(path: Path) -> int:
@@ -78,3 +82,34 @@ def test_sha256(tmp_path: Path) -> None:
     content = os.urandom(3 << 20)
     (tmp_path / "f").write_bytes(content)
     assert sha256_of(tmp_path / "f") == hashlib.sha256(content).hexdigest()
+
+
+def test_a_folder_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    rename = Path.rename
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    def check(self: Path, target: Path) -> Path:
+        assert {"weights", "below", self.name} <= set(synced)
+        synced.clear()
+        return rename(self, target)
+
+    monkeypatch.setattr("os.fsync", note)
+    monkeypatch.setattr(Path, "rename", check)
+    with new_folder(tmp_path / "folder") as folder:
+        (folder / "below").mkdir()
+        (folder / "below" / "weights").write_text("x")
+    assert synced == [tmp_path.name]  # and so is the name
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"[1]", b"\xff", b"[" * 100_000], ids=repr_short)
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "data.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=r"data.json is (missing|damaged).*; train again\.$"):
+        read_json(path, "train again")

@@ -51,17 +51,42 @@ def test_overrides_are_parsed_as_yaml_and_merge_into_sections() -> None:
         ),
         (
             "training.epochs=0",
-            "'training.epochs'=0 cannot be used: input should be greater than or equal to 1",
+            "'training.epochs'=0 cannot be used: expected a number of at least 1",
         ),
         ("training.epochs=many", "'training.epochs'='many' cannot be used"),
-        ("held_out.share=1", "'held_out.share'=1 cannot be used: input should be less than 1"),
-        ("training.learning_rate=.nan", "cannot be used: input should be a finite number"),
+        ("held_out.share=1", "'held_out.share'=1 cannot be used: expected a number below 1"),
+        ("training.learning_rate=.nan", "cannot be used: expected a finite number"),
         ("adapter.kind=top", "kind 'top' needs trunk_layers of at least 1"),
-        ("method=magic", "'method'='magic' cannot be used: input should be 'finetune'"),
+        ("method=magic", "'method'='magic' cannot be used: expected 'finetune'"),
+        ("training.epochs=1.5", "'training.epochs'=1.5 cannot be used: expected a whole number"),
+        ("training.epochs=[2]", "'training.epochs' cannot be used: expected a whole number"),
+        ("training.clip=x", "'training.clip'='x' cannot be used: expected a number"),
+        ("training=5", "'training'=5 cannot be used: expected a section of keys"),
+        ("training=null", "'training' cannot be used: expected a section of keys"),
+        ("corpus=x", "'corpus'='x' cannot be used: expected a section of keys"),
+        ("corpus.skip_bad=maybe", "cannot be used: expected true or false"),
+        ("corpus.format=xml", "expected 'auto', 'jsonl', 'csv'"),
+        ("corpus.path=''", "'corpus.path'='' cannot be used: expected a text that is not empty"),
+        ("output=''", "'output'='' cannot be used: expected a text that is not empty"),
+        ('output="a\\0b"', "expected text without a null character"),
+        ("model.name=''", "'model.name'='' cannot be used: expected a text that is not empty"),
+        ("model.name=3", "'model.name'=3 cannot be used: expected text"),
+        ("adapter.targets=[]", "'adapter.targets' cannot be used: expected a list that is not empty"),
+        ("adapter.targets=q_proj", "'adapter.targets'='q_proj' cannot be used: expected a list"),
+        ("adapter.targets=['']", "expected a text that is not empty"),
+        ("adapter.rank=1000000000", "'adapter.rank'=1000000000 cannot be used: expected a number of at most"),
+        ("performance.threads=100000", "expected a number of at most 1024"),
+        ("performance.device=tpu", "'performance.device'='tpu' cannot be used: expected auto, cpu, cuda"),
+        ("training.block_size=99999999", "expected a number of at most 1048576"),
+        ("training.max_steps=" + "9" * 30, "expected a number of at most"),
+        ("training.max_steps=" + "9" * 5000, "the value is not valid YAML"),
+        ("training.seed=2000-99-99", "the value is not valid YAML"),
+        ("training.max_steps=" + "x" * 5000, "expected a whole number"),
         ("epochs", "expected section.key=value"),
         ("=3", "expected section.key=value"),
         ("model.name=[", "the value is not valid YAML"),
     ],
+    ids=lambda text: text[:50],
 )
 def test_mistakes_get_one_sentence_with_the_remedy(override: str, sentence: str) -> None:
     base = MINIMAL | {"training": {"early_stop": {"public_text": "p"}}} if "early" in override else MINIMAL
@@ -69,6 +94,9 @@ def test_mistakes_get_one_sentence_with_the_remedy(override: str, sentence: str)
         parse_recipe(base, [override])
     assert sentence in str(problem.value)
     assert "\n" not in str(problem.value)
+    assert len(str(problem.value)) < 300
+    for leaked in ("Input", "input should", "instance", "tuple", "dictionary"):
+        assert leaked not in str(problem.value)
 
 
 def test_full_training_has_no_trunk() -> None:
@@ -94,3 +122,19 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"output: \xe9\n")
     with pytest.raises(RecipeError, match="not UTF-8"):
         load_recipe(tmp_path / "latin.yaml")
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
+def test_devices(device: str) -> None:
+    assert parse_recipe(MINIMAL, [f"performance.device={device}"]).performance.device == device
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["output: " + "9" * 5000, "a: " + "[" * 5000, "output: 2000-99-99"],
+    ids=["digits", "nested", "date"],
+)
+def test_yaml_that_python_cannot_hold(tmp_path: Path, content: str) -> None:
+    (tmp_path / "odd.yaml").write_text(content)
+    with pytest.raises(RecipeError, match="is not valid YAML"):
+        load_recipe(tmp_path / "odd.yaml")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import InputError
-from tacit.statistics import Estimate, bootstrap_over_users, clopper_pearson
+from tacit.statistics import Estimate, Side, bootstrap_over_users, clopper_pearson
 
 
 def test_clopper_pearson_matches_published_values() -> None:
@@ -45,10 +45,17 @@ def test_clopper_pearson_covers_at_least_its_level_and_no_narrower_interval_does
         assert worst < 0.9
 
 
-@given(st.integers(0, 200), st.integers(0, 200), st.floats(0.5, 0.999))
-def test_clopper_pearson_holds_its_value(hits: int, misses: int, confidence: float) -> None:
-    estimate = clopper_pearson(hits, hits + misses, confidence=confidence)
+@given(
+    st.integers(0, 200),
+    st.integers(0, 200),
+    st.floats(0.001, 0.999),
+    st.sampled_from(["two-sided", "upper", "lower"]),
+)
+def test_clopper_pearson_holds_its_value(hits: int, misses: int, confidence: float, side: Side) -> None:
+    estimate = clopper_pearson(hits, hits + misses, confidence=confidence, side=side)
     assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+    assert side != "upper" or estimate.low == 0
+    assert side != "lower" or estimate.high == 1
 
 
 def test_edge_cases_of_shares() -> None:
@@ -91,10 +98,20 @@ def test_bootstrap_covers_near_its_level_and_a_wrong_one_would_be_noticed() -> N
     assert narrow_hits / runs < 0.8
 
 
-def test_bootstrap_is_repeatable_and_in_blocks_the_same_method() -> None:
+def test_bootstrap_is_repeatable_and_in_blocks_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = np.random.default_rng(0).random((50, 2)) + 0.5
-    assert bootstrap_over_users(sums, ratio, seed=3) == bootstrap_over_users(sums, ratio, seed=3)
-    assert bootstrap_over_users(sums, ratio, seed=3) != bootstrap_over_users(sums, ratio, seed=4)
+    whole = bootstrap_over_users(sums, ratio, seed=3)
+    assert bootstrap_over_users(sums, ratio, seed=3) == whole
+    assert bootstrap_over_users(sums, ratio, seed=4) != whole
+    seen: list[int] = []
+
+    def counting(totals: np.ndarray) -> np.ndarray:
+        seen.append(len(totals) if totals.ndim == 2 else 0)
+        return ratio(totals)
+
+    monkeypatch.setattr("tacit.statistics._RESAMPLE_CELLS", 50 * 700)
+    assert bootstrap_over_users(sums, counting, seed=3) == whole
+    assert seen == [0, 700, 700, 600]
 
 
 def test_bootstrap_edge_cases() -> None:

@@ -35,12 +35,20 @@ def _temporary_sibling(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Bring a folder and all that is in it to the disk, so that a later rename cannot overtake it."""
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            _sync(path)
+    _sync(folder)
 
 
 @contextlib.contextmanager
@@ -62,24 +70,30 @@ def new_file(path: Path, *, private: bool = False, overwrite: bool = False) -> I
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    _sync(path.parent)
 
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Build a folder under a temporary name; it appears under ``path`` only if the block succeeds."""
+    """Build a folder under a temporary name; it appears, complete and synced, only if the block succeeds."""
     refuse_existing(path)
     make_parent(path)
     temporary = _temporary_sibling(path)
     temporary.mkdir(mode=PRIVATE_FOLDER_MODE if private else 0o777)
     try:
         yield temporary
-        refuse_existing(path)
-        temporary.rename(path)
+        sync_tree(temporary)
+        name_folder(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    _sync_folder(path.parent)
+
+
+def name_folder(folder: Path, path: Path) -> None:
+    """Give a finished folder its name; the name is on the disk when this returns."""
+    refuse_existing(path)
+    folder.rename(path)
+    _sync(path.parent)
 
 
 def make_parent(path: Path) -> None:
@@ -97,6 +111,19 @@ def write_json(path: Path, content: Any, *, private: bool = False, overwrite: bo
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with new_file(path, private=private, overwrite=overwrite) as handle:
         handle.write(text.encode())
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """A JSON object that tacit wrote; where it is missing or damaged, one sentence ending in ``remedy``."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; {remedy}.") from None
+    except (ValueError, RecursionError):  # not JSON, or not UTF-8
+        raise InputError(f"{path} is damaged: it is not valid JSON; {remedy}.") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is damaged: it does not hold a JSON object; {remedy}.")
+    return content
 
 
 def sha256_of(path: Path) -> str:

@@ -3,27 +3,32 @@
 A recipe is read, overridden by dotted ``key=value`` arguments, validated as a whole and saved in the
 Run. An unknown key is an error, not a default: a misspelt privacy setting must never be ignored.
 
-Sections keep apart what the data are (`corpus`, `held_out`), what is trained (`model`, `adapter`), how
-(`training`) and what only changes speed or memory (`performance`): the last may be changed without
-changing the result.
+Sections keep apart what the data are (`corpus`, `held_out`), what is trained (`model`, `adapter`,
+`ensemble`), how (`training`) and what only changes speed or memory (`performance`): the last may be changed
+without changing the result.
 """
 
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from tacit.errors import RecipeError
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
+# Upper bounds are far beyond use: they turn a slip of the keyboard into a sentence instead of a crash.
 Share = Annotated[float, Field(gt=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Tokens = Annotated[int, Field(ge=2, le=2**20)]
+Name = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
 
 
 class Section(BaseModel):
@@ -35,8 +40,8 @@ class Section(BaseModel):
 class ModelSection(Section):
     """The public model: what everybody could have without the private text."""
 
-    name: str = DEFAULT_MODEL
-    revision: str | None = None
+    name: Name = DEFAULT_MODEL
+    revision: Name | None = None
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     start_token: Annotated[int, Field(ge=0)] | None = None
     trust_remote_code: bool = False
@@ -45,17 +50,17 @@ class ModelSection(Section):
 class CorpusSection(Section):
     """Whose text is whose. Columns are named, never guessed."""
 
-    path: str
+    path: Name
     format: Literal["auto", "jsonl", "csv", "parquet", "text", "datasets"] = "auto"
-    user: str | None = None
-    text: str | None = None
-    messages: str | None = None
+    user: Name | None = None
+    text: Name | None = None
+    messages: Name | None = None
     chat: Literal["template", "plain"] = "template"
     document: Literal["file", "paragraph", "line"] = "file"
-    config: str | None = None
-    split: str | None = None
-    revision: str | None = None
-    blocks: Annotated[int, Field(ge=2)] | None = None
+    config: Name | None = None
+    split: Name | None = None
+    revision: Name | None = None
+    blocks: Tokens | None = None
     skip_bad: bool = False
     public: bool = False
 
@@ -72,10 +77,10 @@ class AdapterSection(Section):
     """Which weights may change. Layers below `trunk_layers` stay the public model's."""
 
     kind: Literal["lora", "top", "full"] = "lora"
-    rank: Count = 16
+    rank: Annotated[int, Field(ge=1, le=4096)] = 16
     alpha: Annotated[float, Field(gt=0)] = 32.0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    targets: tuple[str, ...] | None = None
+    targets: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     trunk_layers: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
@@ -92,17 +97,20 @@ class AdapterSection(Section):
 class EarlyStopSection(Section):
     """Stop when the loss on *public* text stops falling; private text would steer what is released."""
 
-    public_text: str
+    public_text: Name
     patience: Count = 2
     every: Count = 50
 
 
 class TrainingSection(Section):
-    """The optimisation: AdamW, linear warm-up, linear decay, clipping of the whole gradient."""
+    """The optimisation: AdamW, linear warm-up, linear decay, clipping of the whole gradient.
+
+    `submix` takes `max_steps` steps whatever `epochs` says: its length must not depend on private text.
+    """
 
     epochs: Count = 3
     max_steps: Count | None = None
-    block_size: Annotated[int, Field(ge=2)] = 256
+    block_size: Tokens = 256
     batch_size: Count = 8
     accumulate: Count = 1
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
@@ -113,25 +121,80 @@ class TrainingSection(Section):
     early_stop: EarlyStopSection | None = None
 
 
-class PerformanceSection(Section):
-    """What changes time and memory, and nothing about the result."""
+class EnsembleSection(Section):
+    """The members of `method: submix`: two per part, or one where the mechanism needs no halves."""
 
+    parts: Annotated[int, Field(ge=1, le=10_000)] = 8
+    halves: bool = True
+    assign: Literal["hash", "balanced"] = "hash"
+    key: Name | None = None
+    joint: Literal["auto", True, False] = "auto"
+
+
+class PerformanceSection(Section):
+    """What changes time and memory, and nothing about the result but for rounding."""
+
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$")] = "auto"
     trunk_cache: Literal["memory", "disk", "off"] = "memory"
-    threads: Count | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     checkpoint_every: Count = 100
 
 
 class Recipe(Section):
     """A whole recipe for `tacit train`."""
 
-    method: Literal["finetune"] = "finetune"
-    output: Annotated[str, Field(min_length=1)]
+    method: Literal["finetune", "submix"] = "finetune"
+    output: Name
     model: ModelSection = ModelSection()
     corpus: CorpusSection
     held_out: HeldOutSection | None = HeldOutSection()
     adapter: AdapterSection = AdapterSection()
     training: TrainingSection = TrainingSection()
+    ensemble: EnsembleSection | None = None
     performance: PerformanceSection = PerformanceSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _an_ensemble_has_defaults(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or content.get("method") != "submix":
+            return content
+        return content | {"ensemble": {}} if content.get("ensemble") is None else content
+
+    @model_validator(mode="after")
+    def _sections_fit_the_method(self) -> Self:
+        if self.ensemble is None:
+            return self
+        if self.method != "submix":
+            raise ValueError(
+                f"the section 'ensemble' is for method 'submix', not '{self.method}'; remove it or set "
+                "method=submix"
+            )
+        # How long a member learns, and on what shapes, must not depend on what any part holds.
+        if self.training.max_steps is None:
+            raise ValueError(
+                "method 'submix' needs 'training.max_steps', the public number of steps that every member "
+                "takes; give for example training.max_steps=200"
+            )
+        if self.training.early_stop is not None:
+            raise ValueError(
+                "with method 'submix' every member takes training.max_steps steps; remove "
+                "'training.early_stop'"
+            )
+        if self.ensemble.joint is True:
+            self._refuse_what_cannot_be_joint()
+        return self
+
+    def _refuse_what_cannot_be_joint(self) -> None:
+        if self.adapter.kind != "lora":
+            raise ValueError(
+                f"members of adapter.kind '{self.adapter.kind}' share no layer and are trained one by one; "
+                "set ensemble.joint=false, or adapter.kind=lora"
+            )
+        if self.adapter.dropout:
+            raise ValueError(
+                f"adapter.dropout={self.adapter.dropout:g} is not possible for members trained jointly; set "
+                "ensemble.joint=false, or adapter.dropout=0"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, as saved in a Run."""
@@ -150,7 +213,11 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{path}: is not UTF-8 text; give the path of a YAML recipe.") from None
     try:
         content = yaml.safe_load(text)
-    except yaml.YAMLError as problem:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as problem:  # ValueError: an impossible date or number
         mark = getattr(problem, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise RecipeError(f"{path}{where}: is not valid YAML; check indentation and quotes there.") from None
@@ -177,7 +244,7 @@ def _with_override(content: dict[str, Any], override: str) -> dict[str, Any]:
         raise RecipeError(f"Override '{override}': expected section.key=value, e.g. training.epochs=2.")
     try:
         parsed: Any = yaml.safe_load(value)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise RecipeError(f"Override '{key}': the value is not valid YAML; put it in quotes.") from None
     for name in reversed(names):
         parsed = {name: parsed}
@@ -196,6 +263,8 @@ def _first_problem(problem: ValidationError, origin: str) -> str:
     """One sentence for the first thing wrong, with the remedy."""
     error = problem.errors(include_url=False)[0]
     path = [str(step) for step in error["loc"]]
+    if not path:  # what is wrong lies between sections
+        return f"{origin}: {expected(error)}."
     key = ".".join(path)
     if error["type"] == "extra_forbidden":
         known = _keys_at(path[:-1])
@@ -204,10 +273,46 @@ def _first_problem(problem: ValidationError, origin: str) -> str:
         return f"{origin}: unknown key '{key}'; {remedy}"
     if error["type"] == "missing":
         return f"{origin}: '{key}' is required; add it to the recipe or give {key}=VALUE."
-    reason = error["msg"].removeprefix("Value error, ")
-    reason = reason[0].lower() + reason[1:]
-    shown = "" if isinstance(error["input"], dict | BaseModel) else f"={error['input']!r}"
-    return f"{origin}: '{key}'{shown} cannot be used: {reason}."
+    simple = isinstance(error["input"], str | int | float)
+    shown = f"={textwrap.shorten(repr(error['input']), 60, placeholder='...')}" if simple else ""
+    return f"{origin}: '{key}'{shown} cannot be used: {expected(error)}."
+
+
+def expected(error: ErrorDetails) -> str:
+    """What a field of a section would take, for the end of a sentence."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error" and error["loc"][-1:] == ("joint",):
+        return "expected auto, true or false"
+    if kind == "string_pattern_mismatch" and error["loc"][-1:] == ("device",):
+        return "expected auto, cpu, cuda or cuda:N"
+    for beginning, words in _EXPECTED.items():
+        if kind.startswith(beginning):
+            return "expected " + words.format(**context)
+    return "expected another kind of value"
+
+
+# By the beginning of pydantic's name for the problem, the longer of two beginnings first.
+_EXPECTED = {
+    "int_from_float": "a whole number",
+    "int": "a whole number",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "bool": "true or false",
+    "string_pattern_mismatch": "text without a null character",
+    "string_too_short": "a text that is not empty",
+    "string": "text",
+    "literal_error": "{expected}",
+    "greater_than_equal": "a number of at least {ge}",
+    "greater_than": "a number above {gt}",
+    "less_than_equal": "a number of at most {le}",
+    "less_than": "a number below {lt}",
+    "too_short": "a list that is not empty",
+    "tuple_type": "a list, e.g. [q_proj, v_proj]",
+    "model": "a section of keys, e.g. {{key: value}}",
+    "dict": "a section of keys, e.g. {{key: value}}",
+}
 
 
 def _keys_at(path: Sequence[str]) -> list[str]:

@@ -4,20 +4,22 @@
       run.json       method, recipe, versions, keyed data fingerprint, public model, guarantee
       privacy.json   the guarantee as a value
       adapter/       weights in PEFT layout, or
-      model/         weights in Hugging Face layout (safetensors only)
+      model/         weights in Hugging Face layout (safetensors only), or
+      members/       one folder in either layout per member of an ensemble: owner only, never to be released
       metrics.json   measurements on private text: the operator's, outside any guarantee
       private/       owner only: what must never be published (counts, seeds, fingerprints, keys)
 
-A Run is built as ``RUN.partial`` and renamed when it is whole. A killed training run leaves its
-``.partial`` folder with the last checkpoint, which ``--resume`` continues.
+A Run is built as ``RUN.partial`` by one process at a time and renamed when it is whole. A killed training
+run leaves its ``.partial`` folder with the last checkpoint, which ``--resume`` continues.
 """
 
 from __future__ import annotations
 
 import datetime
+import fcntl
 import hashlib
 import hmac
-import json
+import os
 import platform
 import secrets
 import shutil
@@ -27,12 +29,27 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from tacit.errors import InputError, Tampered
-from tacit.files import PRIVATE_FOLDER_MODE, make_parent, refuse_existing, sha256_of, write_json
+from tacit.files import (
+    PRIVATE_FILE_MODE,
+    PRIVATE_FOLDER_MODE,
+    name_folder,
+    new_folder,
+    read_json,
+    refuse_existing,
+    sha256_of,
+    sync_tree,
+    write_json,
+)
+
+WeightsLayout = Literal["adapter", "model", "members"]
 
 FORMAT: Final = 1
+_MANIFEST = "run.json"
+_BEGUN = "private/begun.json"
+_LOCK = "private/lock"
 _RECORDED_VERSIONS = ("tacit", "torch", "transformers", "peft", "tokenizers", "numpy")
 
 
@@ -50,6 +67,21 @@ class PublicModelRecord(BaseModel):
     vocabulary: Literal["public", "private"]
 
 
+class EnsembleRecord(BaseModel):
+    """How many members a Run has: two per part, or one where there are no halves. Both are public."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    parts: int
+    halves: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The members' folders in ``members/``, in order: part by part, half a before half b."""
+        halves = ("-a", "-b") if self.halves else ("",)
+        return [f"part-{part:03d}{half}" for part in range(self.parts) for half in halves]
+
+
 class Manifest(BaseModel):
     """The content of ``run.json``: true of the Run, and free of private text, counts and user ids."""
 
@@ -59,13 +91,22 @@ class Manifest(BaseModel):
     method: str
     recipe: dict[str, Any]
     public_model: PublicModelRecord
-    weights: Literal["adapter", "model"]
+    weights: WeightsLayout
+    ensemble: EnsembleRecord | None = None
     weights_sha256: dict[str, str]
     guarantee: dict[str, Any]
     data_fingerprint: str
     seeded: bool
     created: str
     versions: dict[str, str]
+
+    @model_validator(mode="after")
+    def _has_a_statement_to_show(self) -> Self:
+        if not isinstance(self.guarantee.get("statement"), str):
+            raise ValueError("guarantee.statement")
+        if (self.ensemble is None) != (self.weights != "members"):
+            raise ValueError("ensemble")
+        return self
 
 
 @dataclass(frozen=True)
@@ -78,19 +119,22 @@ class Run:
     @classmethod
     def open(cls, folder: Path) -> Self:
         """Open a Run; a folder that is not one, or is unfinished, is refused with the remedy."""
-        path = folder / "run.json"
+        path = folder / _MANIFEST
         if not path.is_file():
             raise InputError(_not_a_run(folder))
         try:
             return cls(folder, Manifest.model_validate_json(path.read_bytes()))
-        except ValidationError:
+        except ValidationError as problem:
+            error = problem.errors(include_url=False)[0]
+            wrong = ".".join(map(str, error["loc"])) or str(error.get("ctx", {}).get("error"))
             raise InputError(
-                f"{path}: cannot be read by this version; train again or use the tacit that wrote it."
+                f"{path}: cannot be read by this version ({wrong}); train again or use the tacit that "
+                "wrote it."
             ) from None
 
     @property
     def weights(self) -> Path:
-        """The folder with the weights, in Hugging Face or PEFT layout."""
+        """The folder with the weights, in Hugging Face or PEFT layout, or with one such folder per member."""
         return self.folder / self.manifest.weights
 
     def verify_weights(self) -> None:
@@ -104,9 +148,7 @@ class Run:
     def check_corpus(self, fingerprint: str) -> None:
         """Refuse a corpus other than the one trained on: its held-out text may have been seen."""
         path = self.folder / "private" / "data.json"
-        if not path.is_file():
-            raise InputError(f"{path} is missing; give the text to measure on with --corpus.")
-        recorded = json.loads(path.read_text(encoding="utf-8"))["corpus_fingerprint"]
+        recorded = read_json(path, "give the text to measure on with --corpus").get("corpus_fingerprint")
         if recorded != fingerprint:
             raise InputError(
                 f"The corpus has changed since {self.folder} was trained, so that held-out text may have "
@@ -116,7 +158,7 @@ class Run:
     def metrics(self) -> dict[str, Any]:
         """What has been measured so far, by name of the measurement."""
         path = self.folder / "metrics.json"
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+        return read_json(path, "remove it and measure again") if path.exists() else {}
 
     def record_metrics(self, name: str, content: Mapping[str, Any]) -> None:
         """Add or replace one measurement; the others stay."""
@@ -145,54 +187,63 @@ def partial_folder(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class RunBuilder:
-    """A Run in the making, under its ``.partial`` name."""
+    """A Run in the making, under its ``.partial`` name; one process at a time holds it."""
 
     output: Path
     folder: Path
     created: str
+    _lock: int  # an open file: the operating system frees the lock when the process ends, however it ends
 
     @classmethod
     def begin(cls, output: Path, recipe: Mapping[str, Any], *, resume: bool = False) -> Self:
         """Start a Run, or take up an unfinished one made from the same recipe."""
         refuse_existing(output)
         folder = partial_folder(output)
-        start = folder / "private" / "begun.json"
         if folder.exists():
-            if not resume:
-                raise InputError(
-                    f"{folder} holds an unfinished run; continue it with --resume or remove the folder."
-                )
-            return cls._take_up(output, folder, start, recipe)
-        make_parent(folder)
-        folder.mkdir()
-        (folder / "private").mkdir(mode=PRIVATE_FOLDER_MODE)
+            if resume:
+                return cls._take_up(output, folder, recipe)
+            raise InputError(
+                f"{folder} holds an unfinished run; continue it with --resume or remove the folder."
+            )
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        write_json(start, {"created": created, "recipe": dict(recipe)}, private=True)
-        return cls(output, folder, created)
+        with new_folder(folder) as new:
+            (new / "private").mkdir(mode=PRIVATE_FOLDER_MODE)
+            write_json(new / _BEGUN, {"created": created, "recipe": dict(recipe)}, private=True)
+        return cls(output, folder, created, _locked(folder))
 
     @classmethod
-    def _take_up(cls, output: Path, folder: Path, start: Path, recipe: Mapping[str, Any]) -> Self:
-        if not start.is_file():
+    def _take_up(cls, output: Path, folder: Path, recipe: Mapping[str, Any]) -> Self:
+        if not (folder / _BEGUN).is_file():
             raise InputError(
                 f"{folder} is not an unfinished run of tacit; remove it or choose another output."
             )
-        begun = json.loads(start.read_text(encoding="utf-8"))
-        # Performance settings do not change the result, so a run may be resumed under others.
-        changed = [key for key in recipe if key != "performance" and begun["recipe"].get(key) != recipe[key]]
-        if changed:
-            raise InputError(
-                f"{folder} was begun with another '{changed[0]}'; restore the recipe or remove the folder."
-            )
-        return cls(output, folder, begun["created"])
+        lock = _locked(folder)
+        try:
+            refuse_existing(output)  # whoever held the lock until now may have finished the Run
+            begun = read_json(folder / _BEGUN, "remove the folder and begin again")
+            before, created = begun.get("recipe"), begun.get("created")
+            if not isinstance(before, dict) or not isinstance(created, str):
+                raise InputError(f"{folder / _BEGUN} is damaged; remove the folder and begin again.")
+            # Performance settings do not change the result, so a run may be resumed under others.
+            changed = [key for key in recipe if key != "performance" and before.get(key) != recipe[key]]
+            if changed:
+                raise InputError(
+                    f"{folder} was begun with another '{changed[0]}'; restore the recipe or remove the "
+                    "folder."
+                )
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(output, folder, created, lock)
 
     def pin(self, **fingerprints: str) -> None:
         """Record what the run is made of; a resumed run must be made of the same."""
         path = self.private / "pinned.json"
         if not path.is_file():
             write_json(path, fingerprints, private=True)
-        begun = json.loads(path.read_text(encoding="utf-8"))
+        begun = read_json(path, "remove the folder of the unfinished run and begin again")
         for name, fingerprint in fingerprints.items():
-            if begun[name] != fingerprint:
+            if begun.get(name) != fingerprint:
                 raise InputError(
                     f"The {name.replace('_', ' ')} has changed since {self.folder} was begun; restore it or "
                     "remove the folder and begin again."
@@ -208,10 +259,31 @@ class RunBuilder:
         """Where training keeps its last checkpoint; it does not survive into the finished Run."""
         return self.private / "checkpoint"
 
+    @property
+    def members(self) -> Path:
+        """Where the finished members of an ensemble are."""
+        return self.folder / "members"
+
+    @property
+    def work(self) -> Path:
+        """Where training keeps copies of the text while it runs; gone when it ends or is interrupted."""
+        return self.private / "work"
+
+    def new_work(self) -> Path:
+        """An empty folder for work, whatever a killed process has left in it."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(mode=PRIVATE_FOLDER_MODE)
+        return self.work
+
     def abandon(self) -> None:
-        """Remove what has been begun, unless there is a checkpoint that a resumed run could use."""
-        if not (self.checkpoint.is_dir() and any(self.checkpoint.iterdir())):
+        """Remove what has been begun, unless a resumed run could use a checkpoint or a finished member."""
+        if not any(path.is_file() for kept in (self.checkpoint, self.members) for path in kept.rglob("*")):
             shutil.rmtree(self.folder)
+
+    def release(self) -> None:
+        """Let another process take the run up; it must not be used afterwards."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        os.close(self._lock)
 
     def finish(
         self,
@@ -219,10 +291,11 @@ class RunBuilder:
         method: str,
         recipe: Mapping[str, Any],
         public_model: PublicModelRecord,
-        weights: Literal["adapter", "model"],
+        weights: WeightsLayout,
         guarantee: Mapping[str, Any],
         corpus_fingerprint: str,
         seeded: bool,
+        ensemble: EnsembleRecord | None = None,
     ) -> Run:
         """Write the manifest and give the folder its name."""
         key = secrets.token_bytes(32)
@@ -240,6 +313,7 @@ class RunBuilder:
             recipe=dict(recipe),
             public_model=public_model,
             weights=weights,
+            ensemble=ensemble,
             weights_sha256=hashes,
             guarantee=dict(guarantee),
             data_fingerprint=f"hmac-sha256:{keyed}",
@@ -248,12 +322,39 @@ class RunBuilder:
             versions=_versions(),
         )
         write_json(self.folder / "privacy.json", dict(guarantee), overwrite=True)
-        write_json(self.folder / "run.json", manifest.model_dump(mode="json"), overwrite=True)
-        if self.checkpoint.exists():
-            shutil.rmtree(self.checkpoint)
-        refuse_existing(self.output)
-        self.folder.rename(self.output)
-        return Run(self.output, manifest)
+        # run.json comes last and after everything else is on the disk: where it is, the Run is whole.
+        sync_tree(self.folder)
+        write_json(self.folder / _MANIFEST, manifest.model_dump(mode="json"), overwrite=True)
+        return self.complete()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a process was killed after the last file was written and before the Run had its name."""
+        return (self.folder / _MANIFEST).is_file()
+
+    def complete(self) -> Run:
+        """Clear away what only training needed, and give the folder its name."""
+        run = Run.open(self.folder)
+        run.verify_weights()
+        for needless in (self.checkpoint, self.work):
+            shutil.rmtree(needless, ignore_errors=True)
+        (self.folder / _LOCK).unlink(missing_ok=True)
+        name_folder(self.folder, self.output)
+        return Run(self.output, run.manifest)
+
+
+def _locked(folder: Path) -> int:
+    """Hold an unfinished run for this process alone."""
+    path = folder / _LOCK
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE_MODE)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise InputError(
+            f"{folder} is being trained by another process; wait for it or choose another output."
+        ) from None
+    return lock
 
 
 def _hashes(folder: Path) -> dict[str, str]:

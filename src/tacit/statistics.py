@@ -95,6 +95,9 @@ def clopper_pearson(
     if side != "lower" and hits < trials:
         high = float(stats.beta.ppf(1 - tail, hits + 1, trials - hits))
     value = hits / trials if trials else 0.5
+    # At a confidence below a half, the bound of one side lies beyond the share that was seen; an interval
+    # widened to hold it still covers at least what it states.
+    low, high = min(low, value), max(high, value)
     return Estimate(value, low, high, confidence, f"Clopper-Pearson, {side}, n={trials}")
 
 

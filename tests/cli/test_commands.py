@@ -26,7 +26,7 @@ def test_train_evaluate_generate(tacit: Tacit, folder: Path) -> None:
     for model in report["models"].values():
         for measure in ("perplexity", "user_perplexity", "bits_per_byte"):
             assert model[measure]["low"] <= model[measure]["value"] <= model[measure]["high"]
-    assert "outside any guarantee" in report["note"]
+    assert "outside any guarantee" in report["caveats"][-1]
     assert json.loads((folder / "runs/first/metrics.json").read_text())["evaluation"] == report
     assert stat.S_IMODE((folder / "runs/first/metrics.json").stat().st_mode) == 0o600
     by_user = json.loads((folder / "runs/first/private/perplexity_by_user.json").read_text())

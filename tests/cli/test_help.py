@@ -18,7 +18,7 @@ import pytest
 import typer
 import yaml
 
-from tacit.cli import app
+from tacit.cli.app import app
 from tacit.recipes import parse_recipe
 from tests.cli.conftest import RECIPE, Tacit, write_corpus
 

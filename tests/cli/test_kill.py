@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +30,7 @@ def prepare(folder: Path, model: Path) -> None:
     (folder / "recipe.yaml").write_text(RECIPE + f"model: {{name: {model}}}\n")
 
 
-def wait_for_checkpoint(folder: Path, process: subprocess.Popen[bytes]) -> None:
+def wait_for_checkpoint(folder: Path, process: subprocess.Popen[Any]) -> None:
     while process.poll() is None:
         if list((folder / "runs/first.partial/private/checkpoint").glob("step-*")):
             return
@@ -48,6 +52,88 @@ def test_sigkill_and_resume_give_the_weights_of_an_undisturbed_run(
     assert start(tmp_path, "output=runs/undisturbed").wait() == 0
     killed, undisturbed = (Run.open(tmp_path / "runs" / name) for name in ("first", "undisturbed"))
     assert killed.manifest.weights_sha256 == undisturbed.manifest.weights_sha256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
+def test_a_polite_signal_cleans_up_and_says_so_in_a_line(
+    tmp_path: Path, tiny_transformer: Path, number: signal.Signals, word: str
+) -> None:
+    prepare(tmp_path, tiny_transformer)
+    elsewhere = tmp_path / "temporary"
+    elsewhere.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tacit", "train", "recipe.yaml", *LONGER, "training.epochs=500"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(elsewhere)},
+    )
+    wait_for_checkpoint(tmp_path, process)
+    # One process at a time: the run is taken.
+    second = subprocess.run(
+        [sys.executable, "-m", "tacit", "train", "recipe.yaml", *LONGER, "training.epochs=500", "--resume"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert second.returncode == 2
+    assert second.stderr.startswith("tacit: runs/first.partial is being trained by another process")
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert said.splitlines()[-2:] == [
+        "stopped; continue with: tacit train RECIPE --resume",
+        f"tacit: {word}.",
+    ]
+    assert "Traceback" not in said
+    assert not (tmp_path / "runs/first.partial/private/work").exists()
+    assert not [path for path in elsewhere.iterdir() if path.name.startswith("tacit")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_commands_are_imported_is_one_line(number: signal.Signals) -> None:
+    code = f"""
+import builtins, os
+from tacit.cli import main
+plain = builtins.__import__
+def interrupted(name, *others):
+    if name.startswith("rich"):
+        os.kill(os.getpid(), {int(number)})
+        raise ImportError("what C code makes of it")
+    return plain(name, *others)
+builtins.__import__ = interrupted
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + number
+    assert re.fullmatch(r"tacit: (interrupted|terminated)\.\n", done.stderr)
+
+
+def test_signals_that_are_ignored_stay_ignored() -> None:
+    code = """
+import os, signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+import tacit.cli.app
+from tacit.cli import main
+tacit.cli.app.run = lambda: os.kill(os.getpid(), signal.SIGHUP)
+main()
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", ["--help", "models --help", "--version", "models list --json"])
+def test_a_reader_that_goes_away_is_no_error(arguments: str, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "tacit", *arguments.split()]
+    environment = os.environ | {"TACIT_HOME": str(tmp_path)}
+    done = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, env=environment
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.soak

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import normalizers
 
 from tacit.corpus import UserCorpus
-from tacit.evaluation import measure_losses, perplexity_difference
+from tacit.evaluation import EvaluationReport, measure_losses, perplexity_difference
 from tacit.models.loading import PublicModel, load_public_model
+from tacit.models.vocabulary import LSTMShape, build_word_tokenizer, create_lstm
+from tacit.progress import Silent
 from tests.tiny import public_sentences
 
 
@@ -54,7 +58,9 @@ def test_every_measure_equals_the_oracle(tiny_model: Path, corpus: UserCorpus) -
     np.testing.assert_allclose(losses.perplexity_by_user(), by_user, rtol=1e-4)
     size = sum(len(document.text.encode()) for document in corpus.documents())
     bits = sum(loss for loss, _ in every) / math.log(2) / size
-    assert losses.bits_per_byte().value == pytest.approx(bits, rel=1e-4)
+    told = losses.bits_per_byte()
+    assert told is not None
+    assert told.value == pytest.approx(bits, rel=1e-4)
     assert losses.blocks.sum() == len(every)
     # The mean of block perplexities is not the exponential of the mean loss: the two must not be mixed up.
     pooled = math.exp(sum(loss for loss, _ in every) / sum(tokens for _, tokens in every))
@@ -87,3 +93,62 @@ def test_models_are_compared_on_the_same_blocks_only(tiny_transformer: Path, cor
     assert perplexity_difference(one, one).value == 0
     with pytest.raises(ValueError, match="same blocks"):
         perplexity_difference(one, other)
+
+
+@pytest.fixture
+def word_model(tmp_path: Path) -> PublicModel:
+    """A model that knows a few words and takes every other for the same unknown one."""
+    folder = create_lstm(
+        tmp_path / "words",
+        shape=LSTMShape(layers=1, hidden_size=8, embedding_size=8),
+        tokenizer=build_word_tokenizer(["the baker paints a boat"] * 3, 20),
+        vocabulary="public",
+        seed=0,
+    )
+    return load_public_model(str(folder))
+
+
+def test_unknown_words_are_counted_and_said(word_model: PublicModel, tiny_transformer: Path) -> None:
+    texts = UserCorpus.from_pairs([("a", "the baker sings"), ("b", "the boat sinks slowly")])
+    lossy = measure_losses(word_model, texts)
+    assert lossy.unknown_share == pytest.approx(3 / lossy.tokens.sum())
+    (caveat,) = (text for text in EvaluationReport({"m": lossy}, None).caveats if "unknown" in text)
+    assert "bits per byte are too low" in caveat
+    assert lossy.to_json()["unknown_share"] == lossy.unknown_share
+    lossless = measure_losses(load_public_model(str(tiny_transformer)), texts)
+    assert lossless.unknown_share == 0
+    assert not any("unknown" in text for text in EvaluationReport({"m": lossless}, None).caveats)
+
+
+def test_a_user_without_a_token_is_left_out(word_model: PublicModel) -> None:
+    nothing = "\u200b"  # a space of no width, which many tokenizers drop
+    word_model.tokenizer.tokenizer.backend_tokenizer.normalizer = normalizers.Replace(nothing, "")
+    assert word_model.tokenizer.encode([nothing]) == [[]]
+    texts = [("a", "the baker"), ("b", nothing), ("c", "the boat")]
+    with_empty = measure_losses(word_model, UserCorpus.from_pairs(texts))
+    without = measure_losses(word_model, UserCorpus.from_pairs([texts[0], texts[2]]))
+    assert with_empty.users == ("a", "c")
+    assert with_empty.to_json() == without.to_json()
+
+
+def test_tokens_without_a_byte_of_text_have_no_bits_per_byte(corpus: UserCorpus, tiny_lstm: Path) -> None:
+    losses = measure_losses(load_public_model(str(tiny_lstm)), corpus)
+    silent = replace(losses, text_bytes=np.zeros(len(losses.users)))
+    assert silent.bits_per_byte() is None
+    assert silent.to_json()["bits_per_byte"] is None
+
+
+def test_a_block_size_beyond_the_context_is_said(tiny_transformer: Path, corpus: UserCorpus) -> None:
+    class Listener(Silent):
+        def __init__(self) -> None:
+            self.remarks: list[str] = []
+
+        def remark(self, message: str) -> None:
+            self.remarks.append(message)
+
+    listener = Listener()
+    public = load_public_model(str(tiny_transformer))
+    measure_losses(public, corpus, block_size=128, progress=listener)
+    assert not listener.remarks
+    measure_losses(public, corpus, block_size=129, progress=listener)
+    assert listener.remarks == ["blocks of 128 tokens: the model's context takes no more"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from peft import PeftModel
@@ -14,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tacit.corpus import CorpusSource, UserCorpus, split_held_out
-from tacit.errors import InputError, RecipeError, Tampered, TrainingDiverged
+from tacit.errors import EnvironmentProblem, InputError, RecipeError, Tampered, TrainingDiverged
 from tacit.evaluation import measure_losses, perplexity_difference
 from tacit.models.loading import load_public_model
 from tacit.models.trained import load_trained
@@ -23,6 +25,10 @@ from tacit.progress import Silent
 from tacit.recipes import Recipe, parse_recipe
 from tacit.runs import Run, partial_folder
 from tacit.training import finetune, plan_training
+from tacit.training.checkpoint import trainable
+from tacit.training.finetune import task_for
+from tacit.training.preparation import prepare
+from tacit.training.trunk_cache import _free_memory, fits_in_memory
 from tests.tiny import public_sentences
 
 
@@ -418,3 +424,170 @@ def test_a_block_longer_than_the_context_is_refused(
     recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", training={"block_size": 129})
     with pytest.raises(RecipeError, match="block_size=129 is longer than the model's context of 128"):
         finetune(recipe)
+
+
+@pytest.mark.parametrize("how", ["same file", "copy", "lines"])
+def test_private_text_does_not_stop_training(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path, how: str
+) -> None:
+    given = corpus_file if how == "same file" else tmp_path / "public.txt"
+    if how == "copy":
+        given.write_bytes(corpus_file.read_bytes())
+    elif how == "lines":
+        said = [json.loads(line)["said"] for line in corpus_file.read_text().splitlines()]
+        given.write_text("\n\n".join(said[10:30]))
+    stop = {"public_text": str(given), "every": 1}
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", training={"early_stop": stop})
+    with pytest.raises(RecipeError, match=r"public_text=.* is text of the private corpus; give public text"):
+        finetune(recipe)
+    assert not partial_folder(tmp_path / "run").exists()
+    if how == "lines":  # a single line that is not there makes it another text
+        given.write_text(given.read_text() + "\n\nA public sentence.")
+        assert finetune(recipe).folder == tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "adapter", "expected"),
+    [
+        ("bf16", ADAPTERS[3], {torch.bfloat16}),
+        ("bf16", ADAPTERS[2], {torch.bfloat16}),
+        ("fp32", ADAPTERS[3], {torch.float32}),
+    ],
+    ids=["full-bf16", "top-bf16", "full-fp32"],
+)
+def test_weights_that_are_trained_compute_in_the_precision_of_the_recipe(
+    tiny_transformer: Path,
+    corpus_file: Path,
+    tmp_path: Path,
+    dtype: str,
+    adapter: dict[str, Any],
+    expected: set[torch.dtype],
+) -> None:
+    """Autocast: weights and their updates in fp32, products in bf16."""
+    recipe = recipe_for(
+        tiny_transformer, corpus_file, tmp_path / "run", adapter=adapter, model={"dtype": dtype}
+    )
+    task = task_for(prepare(recipe, tmp_path, Silent()))
+    seen: set[torch.dtype] = set()
+    trained = task.model.transformer.h[-1].mlp.c_fc  # type: ignore[union-attr,index]
+    trained.register_forward_hook(lambda _, inputs, output: seen.add(output.dtype))
+    task.cache_trunk(recipe.performance, tmp_path, Silent())
+    batch = task.make_batch(np.arange(2))
+    loss = task.summed_loss(batch)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert seen == expected
+    weights = trainable(task.model).values()
+    assert {weight.dtype for weight in weights} == {torch.float32}
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in weights)
+
+
+def test_the_trunk_goes_to_disk_when_memory_is_short(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Listener(Silent):
+        def __init__(self) -> None:
+            self.remarks: list[str] = []
+
+        def remark(self, message: str) -> None:
+            self.remarks.append(message)
+
+    def recipe(name: str) -> Recipe:
+        return recipe_for(tiny_transformer, corpus_file, tmp_path / name, adapter=ADAPTERS[1])
+
+    memory = finetune(recipe("memory"), progress=(enough := Listener()))
+    assert not enough.remarks
+    monkeypatch.setattr("tacit.training.trunk_cache._free_memory", lambda: 1000.0)
+    disk = finetune(recipe("disk"), progress=(short := Listener()))
+    assert len(short.remarks) == 1
+    assert "kept on disk instead" in short.remarks[0]
+    assert disk.manifest.weights_sha256 == memory.manifest.weights_sha256
+
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(EnvironmentProblem, match=r"has no room for; set performance.trunk_cache=off"):
+        finetune(recipe("nowhere"))
+    assert not partial_folder(tmp_path / "nowhere").exists()
+
+
+def test_free_memory_is_what_the_machine_says() -> None:
+    assert 10**7 < _free_memory() < 10**14
+    assert fits_in_memory(1000)
+    assert not fits_in_memory(10**15)
+
+
+def test_the_device_of_the_recipe_is_the_models(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not torch.cuda.is_available():
+        absent = recipe_for(tiny_transformer, corpus_file, tmp_path / "r", performance={"device": "cuda"})
+        with pytest.raises(EnvironmentProblem, match="cuda needs a GPU"):
+            finetune(absent)
+        assert not partial_folder(tmp_path / "r").exists()
+    asked: list[object] = []
+    load = load_public_model
+
+    def noting(name: str, **others: Any) -> Any:
+        asked.append(others["device"])
+        return load(name, **others)
+
+    monkeypatch.setattr("tacit.training.preparation.load_public_model", noting)
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", performance={"device": "cpu"})
+    task = task_for(prepared := prepare(recipe, tmp_path, Silent()))
+    assert asked == ["cpu"]
+    batch = prepared.rows.batch(np.arange(2), attention="sdpa", pad_token=0, device="meta")
+    tensors = [value for value in batch.inputs.values() if isinstance(value, torch.Tensor)]
+    assert {tensor.device.type for tensor in (*tensors, batch.labels)} == {"meta"}
+    assert len(tensors) == 3
+    assert batch.pieces.device.type == "cpu"
+    assert batch.label_count == prepared.rows.lengths[:2].sum()
+    assert task.make_batch(np.arange(2)).labels.device == prepared.public.model.device
+
+
+def test_more_threads_than_processors_are_not_started(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("torch.set_num_threads", asked.append)
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", performance={"threads": 1024})
+    task_for(prepare(recipe, tmp_path, Silent()))
+    assert asked == [os.cpu_count()]
+
+
+def test_copies_of_the_text_are_in_the_run_and_go_with_it(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "temporary"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    work = tmp_path / "run.partial" / "private" / "work"
+    seen: list[int] = []
+
+    class Look(KillAt):
+        def advance(self, units: int, note: str = "") -> None:
+            if self._training:
+                seen.append(len(list(work.rglob("documents.arrow"))))
+            super().advance(units, note)
+
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run")
+    with pytest.raises(Killed):
+        finetune(recipe, progress=Look(4))
+    assert set(seen) == {1}
+    assert not work.exists()
+    work.mkdir()
+    (work / "tokens.int32").write_text("what a killed process has left")
+    run = finetune(recipe, resume=True)
+    assert not (run.folder / "private" / "work").exists()
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_damaged_seed_is_one_sentence(tiny_transformer: Path, corpus_file: Path, tmp_path: Path) -> None:
+    recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run", training={"seed": None})
+    with pytest.raises(Killed):
+        finetune(recipe, progress=KillAt(4))
+    path = partial_folder(tmp_path / "run") / "private" / "seed.json"
+    for content in ("{", "{}", '{"seed": "x"}'):
+        path.write_text(content)
+        with pytest.raises(InputError, match=r"seed.json is damaged.*begin again"):
+            finetune(recipe, resume=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -59,7 +60,18 @@ def show_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, name: str, ti
 
 def show_json(content: Any) -> None:
     """One JSON object on standard output."""
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _finite(content: Any) -> Any:
+    """JSON has no infinity and no NaN; they are written as words."""
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return str(content)
+    return content
 
 
 def plain(value: Any) -> str:

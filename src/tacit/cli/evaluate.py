@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,24 +11,41 @@ from tacit.cli import console
 from tacit.cli.corpus_options import (
     BlocksOption,
     ChatOption,
+    ConfigOption,
     DocumentOption,
     FormatOption,
     MessagesOption,
+    RevisionOption,
     SkipBadOption,
+    SplitOption,
     TextOption,
     UserOption,
     corpus_section,
 )
 from tacit.errors import InputError
-from tacit.recipes import DEFAULT_MODEL, CorpusSection, HeldOutSection, ModelSection
+from tacit.recipes import DEFAULT_MODEL
 from tacit.runs import Run
 
 if TYPE_CHECKING:
-    from tacit.evaluation import Losses
-    from tacit.progress import Progress
+    from tacit.evaluation import EvaluationReport
+
+_OF_THE_CORPUS = {
+    "user": "--user",
+    "text": "--text",
+    "messages": "--messages",
+    "chat": "--chat",
+    "form": "--format",
+    "document": "--document",
+    "blocks": "--blocks",
+    "split": "--split",
+    "config": "--config",
+    "revision": "--revision",
+    "skip_bad": "--skip-bad",
+}
 
 
 def evaluate(
+    context: typer.Context,
     run_folder: Annotated[
         Path | None, typer.Argument(metavar="[RUN]", help="A Run; none measures a public model.")
     ] = None,
@@ -42,10 +59,14 @@ def evaluate(
     form: FormatOption = "auto",
     document: DocumentOption = "file",
     blocks: BlocksOption = None,
+    split: SplitOption = None,
+    config: ConfigOption = None,
+    revision: RevisionOption = None,
     skip_bad: SkipBadOption = False,
     model: Annotated[str, typer.Option(help="The public model, when no Run is given.")] = DEFAULT_MODEL,
     block_size: Annotated[int, typer.Option(min=2, help="Tokens in a block; each starts afresh.")] = 512,
     public: Annotated[bool, typer.Option(help="Measure the Run's public model beside it.")] = True,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     as_json: console.JsonFlag = False,
 ) -> None:
     """Measure perplexity on held-out text, with 95% intervals over users.
@@ -60,99 +81,72 @@ def evaluate(
     """
     given = None
     if corpus is not None:
-        given = corpus_section(corpus, user, text, messages, chat, form, document, blocks, skip_bad)
-    with console.progress() as progress:
-        if run_folder is None:
-            if given is None:
-                raise InputError("Nothing to measure: give a Run, or --corpus FILE with --user and --text.")
-            report = _of_public_model(ModelSection(name=model), given, block_size, progress)
-        else:
-            report = _of_run(Run.open(run_folder), given, block_size, public, progress)
-    if as_json:
-        console.show_json(report)
-        return
-    _show(report)
-
-
-def _of_public_model(
-    section: ModelSection, corpus: CorpusSection, block_size: int, progress: Progress
-) -> dict[str, Any]:
-    from tacit.corpus import read_corpus
-    from tacit.evaluation import measure_losses
-    from tacit.training.preparation import load_model, tokenizer_of
-
-    text = read_corpus(corpus, tokenizer_of(section), progress)
-    losses = measure_losses(
-        load_model(section, frozen_base=True), text, block_size=block_size, progress=progress
-    )
-    return _report({"public": losses}, guarantee=None)
-
-
-def _of_run(
-    run: Run, given: CorpusSection | None, block_size: int, public: bool, progress: Progress
-) -> dict[str, Any]:
-    from tacit.corpus import read_corpus
-    from tacit.evaluation import measure_losses, perplexity_difference
-    from tacit.models.trained import load_trained
-    from tacit.training.preparation import held_out_of
-
-    trained = load_trained(run)
-    if given is None:
-        recipe = run.manifest.recipe
-        if recipe["held_out"] is None:
-            raise InputError(f"{run.folder} held nothing out; give --corpus FILE with --user and --text.")
-        whole = read_corpus(CorpusSection(**recipe["corpus"]), trained.public.tokenizer, progress)
-        run.check_corpus(whole.fingerprint)
-        corpus = held_out_of(whole, HeldOutSection(**recipe["held_out"]))
-    else:
-        corpus = read_corpus(given, trained.public.tokenizer, progress)
-    measured: dict[str, Losses] = {}
-    if public:
-        measured["public"] = measure_losses(trained.public, corpus, block_size=block_size, progress=progress)
-    measured[run.manifest.method] = measure_losses(
-        trained.public, corpus, block_size=block_size, model=trained.model, progress=progress
-    )
-    report = _report(measured, guarantee=run.manifest.guarantee["statement"])
-    if public:
-        gap = perplexity_difference(measured[run.manifest.method], measured["public"])
-        report["difference"] = gap.to_json()
-    by_user = {
-        name: dict(zip(losses.users, losses.perplexity_by_user().tolist(), strict=True))
-        for name, losses in measured.items()
-    }
-    run.record_metrics("evaluation", report)
-    run.record_private("perplexity_by_user.json", by_user)
-    return report
-
-
-def _report(measured: dict[str, Losses], guarantee: str | None) -> dict[str, Any]:
-    from tacit.evaluation.perplexity import OUTSIDE
-
-    return {
-        "models": {name: losses.to_json() for name, losses in measured.items()},
-        "guarantee": guarantee,
-        "note": OUTSIDE,
-    }
-
-
-def _show(report: dict[str, Any]) -> None:
-    from tacit.statistics import FEW_USERS, Estimate
-
-    rows = []
-    for name, content in report["models"].items():
-        row = {"model": name}
-        for measure in ("perplexity", "user_perplexity", "bits_per_byte"):
-            row[measure] = str(Estimate.from_json(content[measure]))
-        rows.append(row)
-    first = next(iter(report["models"].values()))
-    title = f"{first['users']:,} held-out users, {first['blocks']:,} blocks, {first['tokens']:,} tokens"
-    console.show_rows(rows, as_json=False, name="models", title=f"{title}; 95% intervals over users")
-    if "difference" in report:
-        console.out.print(
-            f"perplexity, {rows[-1]['model']} - public: {Estimate.from_json(report['difference'])}"
+        given = corpus_section(
+            corpus,
+            user,
+            text,
+            messages,
+            chat,
+            form,
+            document,
+            blocks,
+            skip_bad,
+            split=split,
+            config=config,
+            revision=revision,
         )
-    if first["users"] < FEW_USERS:
-        console.out.print(f"Fewer than {FEW_USERS} users: these intervals are too narrow.")
-    if report["guarantee"]:
-        console.out.print(f"guarantee: {report['guarantee']}", markup=False)
-    console.out.print(report["note"])
+    elif run_folder is None:
+        raise InputError("Nothing to measure: give a Run, or --corpus FILE with --user and --text.")
+    else:
+        _refuse(context, _OF_THE_CORPUS, "says how --corpus FILE is read, which is not given; add it")
+    if run_folder is None:
+        _refuse(context, {"public": "--public"}, "goes with a Run, which is not given; leave it out")
+    else:
+        _refuse(context, {"model": "--model"}, "goes without a Run, which knows its own model; leave it out")
+    opened = None if run_folder is None else Run.open(run_folder)
+    from tacit.evaluation import evaluate_public_model, evaluate_run
+
+    with console.progress() as progress:
+        if opened is not None:
+            report = evaluate_run(
+                opened, given, block_size=block_size, with_public=public, device=device, progress=progress
+            )
+        else:
+            assert given is not None, "refused above"  # noqa: S101
+            report = evaluate_public_model(
+                model, given, block_size=block_size, device=device, progress=progress
+            )
+    if as_json:
+        console.show_json(report.to_json())
+    else:
+        _show(report)
+
+
+def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
+    """Refuse options that would be ignored: whoever gave them meant something."""
+    for name, option in options.items():
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise InputError(f"{option} {why}.")
+
+
+def _show(report: EvaluationReport) -> None:
+    rows = [
+        {
+            "model": name,
+            "perplexity": str(losses.perplexity()),
+            "user_perplexity": str(losses.user_perplexity()),
+            "bits_per_byte": losses.bits_per_byte(),
+        }
+        for name, losses in report.models.items()
+    ]
+    first = next(iter(report.models.values()))
+    blocks = f"{int(first.blocks.sum()):,} blocks of at most {first.block_size:,} tokens"
+    title = f"{len(first.users):,} held-out users, {blocks}, {int(first.tokens.sum()):,} tokens"
+    console.show_rows(rows, as_json=False, name="models", title=f"{title}; 95% intervals over users")
+    if report.difference is not None:
+        console.out.print(f"perplexity, {rows[-1]['model']} - public: {report.difference}")
+    if report.guarantee is not None:
+        console.out.print(f"guarantee: {report.guarantee}", markup=False)
+    for caveat in report.caveats:
+        console.out.print(caveat, markup=False)

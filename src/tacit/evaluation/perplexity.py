@@ -3,7 +3,9 @@
 ``perplexity`` is the mean over held-out blocks of exp(mean negative log-likelihood of the block), as in
 the SubMix paper: every token of a block is predicted from the start token and the block's earlier
 tokens. ``user_perplexity`` is the mean over users of exp(mean negative log-likelihood of all of a user's
-tokens): each person counts once. ``bits_per_byte`` does not depend on the tokenizer.
+tokens): each person counts once. ``bits_per_byte`` compares models with different tokenizers, as long as
+these keep the text: a tokenizer that writes one unknown token for any word it does not know makes such words
+look cheap, so the share of unknown tokens is told beside it.
 
 The numbers are functions of private text. They are for the operator; no guarantee covers them.
 """
@@ -24,12 +26,12 @@ from torch import nn
 from tacit.corpus import UserCorpus
 from tacit.models.likelihood import NextTokenLoss
 from tacit.models.loading import PublicModel
+from tacit.models.tokenizer import PublicTokenizer
 from tacit.progress import Progress, Silent
 from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
 from tacit.training.encoding import EncodedCorpus, encode, lay_out
 from tacit.training.next_token import batch_arguments, can_pack, logits_of
 
-OUTSIDE = "Measured on private text: for the operator, outside any guarantee."
 _POSITIONS_AT_ONCE = 2048
 
 
@@ -43,6 +45,7 @@ class Losses:
     nats: FloatArray  # [users] total loss
     tokens: FloatArray  # [users]
     text_bytes: FloatArray  # [users]
+    unknown_tokens: float
     block_size: int
 
     def perplexity(self) -> Estimate:
@@ -53,9 +56,14 @@ class Losses:
         """Mean over users of the user's perplexity."""
         return _ratio(self.perplexity_by_user(), np.ones(len(self.users)))
 
-    def bits_per_byte(self) -> Estimate:
-        """Bits that the model needs for a byte of text."""
-        return _ratio(self.nats / math.log(2), self.text_bytes)
+    def bits_per_byte(self) -> Estimate | None:
+        """Bits that the model needs for a byte of text; None where tokens stand for no text at all."""
+        return _ratio(self.nats / math.log(2), self.text_bytes) if self.text_bytes.any() else None
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of tokens that stand for any word which the tokenizer does not know."""
+        return self.unknown_tokens / float(self.tokens.sum())
 
     def perplexity_by_user(self) -> FloatArray:
         """exp(mean loss) over all tokens of each user."""
@@ -63,10 +71,12 @@ class Losses:
 
     def to_json(self) -> dict[str, Any]:
         """Summary without anything about single users."""
+        bits = self.bits_per_byte()
         return {
             "perplexity": self.perplexity().to_json(),
             "user_perplexity": self.user_perplexity().to_json(),
-            "bits_per_byte": self.bits_per_byte().to_json(),
+            "bits_per_byte": None if bits is None else bits.to_json(),
+            "unknown_share": self.unknown_share,
             "users": len(self.users),
             "blocks": int(self.blocks.sum()),
             "tokens": int(self.tokens.sum()),
@@ -95,6 +105,8 @@ def measure_losses(
 ) -> Losses:
     """Teacher-forced losses of a model on every token of a corpus.
 
+    Users whose text has no token (a tokenizer may drop spaces, say) are left out.
+
     Args:
         public: the public model: tokenizer, start token, and the model itself where ``model`` is None.
         corpus: held-out text.
@@ -103,7 +115,9 @@ def measure_losses(
         progress: told of every block.
     """
     progress = progress or Silent()
-    block_size = min(block_size, public.context_length)
+    if block_size > public.context_length:
+        progress.remark(f"blocks of {public.context_length} tokens: the model's context takes no more")
+        block_size = public.context_length
     with tempfile.TemporaryDirectory() as folder:
         encoded = encode(
             corpus,
@@ -113,21 +127,32 @@ def measure_losses(
             progress=progress,
         )
         nats = _nats_by_piece(public, model or public.model, encoded, block_size, progress)
-    count = len(encoded.users)
-    block_perplexity = np.exp(nats / encoded.lengths)
+        unknown = int((encoded.tokens == _unknown_token(public.tokenizer, corpus)).sum())
+    tokens = np.bincount(encoded.piece_user, encoded.lengths, minlength=len(encoded.users))
+    measured = tokens > 0
 
     def by_user(values: FloatArray) -> FloatArray:
-        return np.bincount(encoded.piece_user, weights=values, minlength=count).astype(np.float64)
+        sums = np.bincount(encoded.piece_user, values, minlength=len(encoded.users))
+        return sums[measured].astype(np.float64)
 
     return Losses(
-        users=tuple(encoded.users),
-        block_perplexity_sums=by_user(block_perplexity),
+        users=tuple(user for user, told in zip(encoded.users, measured, strict=True) if told),
+        block_perplexity_sums=by_user(np.exp(nats / encoded.lengths)),
         blocks=by_user(np.ones(len(nats))),
         nats=by_user(nats),
-        tokens=by_user(encoded.lengths.astype(np.float64)),
-        text_bytes=encoded.user_bytes.astype(np.float64),
+        tokens=tokens[measured].astype(np.float64),
+        text_bytes=encoded.user_bytes[measured].astype(np.float64),
+        unknown_tokens=unknown,
         block_size=block_size,
     )
+
+
+def _unknown_token(tokenizer: PublicTokenizer, corpus: UserCorpus) -> int:
+    """The token that stands for unknown words, or -1."""
+    unknown = tokenizer.tokenizer.unk_token_id
+    # Many tokenizers name their end token so without ever using it for words; a chat template writes it.
+    ends_texts = corpus.has_control_tokens and unknown in tokenizer.stop_tokens
+    return -1 if unknown is None or ends_texts else int(unknown)
 
 
 @torch.no_grad()
@@ -146,6 +171,6 @@ def _nats_by_piece(
         batch = rows.batch(order[begin : begin + size], **arguments)
         per_token = losses.per_token(partial(logits_of, model, batch), batch.labels)
         real = batch.pieces >= 0
-        np.add.at(nats, batch.pieces[real].numpy(), per_token[real].double().cpu().numpy())
+        np.add.at(nats, batch.pieces[real].numpy(), per_token.cpu()[real].double().numpy())
         progress.advance(len(batch.rows))
     return nats

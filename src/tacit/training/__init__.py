@@ -1,6 +1,7 @@
 """How models learn from private text."""
 
+from tacit.training.ensemble import train_ensemble
 from tacit.training.finetune import finetune
 from tacit.training.plan import TrainingPlan, plan_training
 
-__all__ = ["TrainingPlan", "finetune", "plan_training"]
+__all__ = ["TrainingPlan", "finetune", "plan_training", "train_ensemble"]

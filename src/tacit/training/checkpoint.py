@@ -5,17 +5,20 @@ Never pickle: a checkpoint is read back from disk, and reading it must not be ab
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tacit.files import new_folder, write_json
+from tacit.errors import InputError, Tampered
+from tacit.files import new_folder, read_json, write_json
 
+_STATE = "state.safetensors"
+_STANDING = "standing.json"
 _RANDOM_STATE = "random_state"
 
 
@@ -49,11 +52,11 @@ def save_checkpoint(
         if best is not None:
             tensors[f"best/{name}"] = best[name]
     current = folder / f"step-{standing.step:08d}"
-    if current.exists():
-        return
+    if current.exists():  # damaged, or this step would not have been taken again
+        shutil.rmtree(current)
     with new_folder(current, private=True) as partial:
-        save_file(tensors, partial / "state.safetensors")
-        write_json(partial / "standing.json", asdict(standing), private=True)
+        save_file(tensors, partial / _STATE)
+        write_json(partial / _STANDING, asdict(standing), private=True)
     for older in folder.iterdir():
         if older != current:
             shutil.rmtree(older)
@@ -62,24 +65,38 @@ def save_checkpoint(
 def load_checkpoint(
     folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer
 ) -> tuple[Standing, dict[str, Tensor] | None]:
-    """Put the newest checkpoint back in place; a fresh standing where there is none."""
-    found = sorted(folder.glob("step-*")) if folder.is_dir() else []
-    if not found:
-        return Standing(), None
-    tensors = load_file(found[-1] / "state.safetensors")
+    """Put the newest whole checkpoint back in place; a fresh standing where there is none."""
+    for newest in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            tensors = load_file(newest / _STATE)
+            standing = Standing(**read_json(newest / _STANDING, "begin again"))
+        except (SafetensorError, OSError, InputError, TypeError):
+            continue  # a kill or a crash has cut it short; the steps since the one before are taken again
+        return standing, _put_back(tensors, model, optimiser, newest)
+    return Standing(), None
+
+
+def _put_back(
+    tensors: dict[str, Tensor], model: nn.Module, optimiser: torch.optim.Optimizer, origin: Path
+) -> dict[str, Tensor] | None:
     best: dict[str, Tensor] = {}
-    for name, parameter in trainable(model).items():
-        with torch.no_grad():
-            parameter.copy_(tensors[f"parameter/{name}"])
-        state = {
-            key.split("/")[1]: value
-            for key, value in tensors.items()
-            if key.startswith("optimiser/") and key.split("/", 2)[2] == name
-        }
-        if state:
-            optimiser.state[parameter] = state
-        if f"best/{name}" in tensors:
-            best[name] = tensors[f"best/{name}"]
-    torch.set_rng_state(tensors[_RANDOM_STATE])
-    standing = Standing(**json.loads((found[-1] / "standing.json").read_text(encoding="utf-8")))
-    return standing, best or None
+    try:
+        for name, parameter in trainable(model).items():
+            with torch.no_grad():
+                parameter.copy_(tensors[f"parameter/{name}"])
+            state = {
+                key.split("/")[1]: value.to(parameter.device)
+                for key, value in tensors.items()
+                if key.startswith("optimiser/") and key.split("/", 2)[2] == name
+            }
+            if state:
+                optimiser.state[parameter] = state
+            if f"best/{name}" in tensors:
+                best[name] = tensors[f"best/{name}"]
+        torch.set_rng_state(tensors[_RANDOM_STATE])
+    except (KeyError, RuntimeError):
+        raise Tampered(
+            f"{origin} is not a checkpoint of this model; remove the folder of the unfinished run and begin "
+            "again."
+        ) from None
+    return best or None

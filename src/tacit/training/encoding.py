@@ -32,6 +32,8 @@ from tacit.progress import Progress, Silent
 
 IntArray = npt.NDArray[np.int64]
 _DOCUMENTS_AT_ONCE = 512
+NO_ROW = -1
+"""Stands in a batch for a row that holds nothing: padding from end to end."""
 
 
 @dataclass(frozen=True)
@@ -149,13 +151,13 @@ class Batch:
 
     inputs: dict[str, Any]  # arguments of the model's forward
     labels: torch.Tensor
-    pieces: torch.Tensor  # which piece each position belongs to; -1 where the row is padded
+    pieces: torch.Tensor  # which piece each position belongs to; -1 where the row is padded; on the CPU
     rows: IntArray  # which rows these are
 
     @property
     def label_count(self) -> int:
         """Tokens that are predicted."""
-        return int((self.labels != NO_LABEL).sum())
+        return int((self.pieces >= 0).sum())
 
 
 @dataclass(frozen=True)
@@ -175,22 +177,33 @@ class Rows:
         """Some of the rows, numbered anew."""
         return Rows(self.corpus, [self.pieces[row] for row in rows], self.lengths[rows], self.packed)
 
-    def batch(self, rows: IntArray, *, attention: str | None, pad_token: int) -> Batch:
+    def batch(
+        self,
+        rows: IntArray,
+        *,
+        attention: str | None,
+        pad_token: int,
+        device: torch.device | str = "cpu",
+        width: int | None = None,
+    ) -> Batch:
         """Rows side by side, padded on the right to the longest.
 
         Args:
-            rows: which rows.
+            rows: which rows; NO_ROW is one of padding alone, where a width is given.
             attention: the model's attention implementation, or None for a recurrent model.
             pad_token: any id of the vocabulary; padded positions predict nothing and are seen by nobody.
+            device: where the model is.
+            width: positions of every row. Given, it fixes every shape and which kernels run, whatever the
+                rows hold.
         """
-        width = int(self.lengths[rows].max())
+        fixed, width = width is not None, width or int(self.lengths[rows].max())
         input_ids = np.full((len(rows), width), pad_token, dtype=np.int64)
         labels = np.full((len(rows), width), NO_LABEL, dtype=np.int64)
         positions = np.zeros((len(rows), width), dtype=np.int64)
         pieces = np.full((len(rows), width), -1, dtype=np.int64)
         for line, row in enumerate(rows):
             begin = 0
-            for piece in self.pieces[row]:
+            for piece in () if row == NO_ROW else self.pieces[row]:
                 tokens = self.corpus.piece(piece)
                 end = begin + len(tokens)
                 input_ids[line, begin] = self.corpus.start_token
@@ -199,17 +212,31 @@ class Rows:
                 positions[line, begin:end] = np.arange(len(tokens))
                 pieces[line, begin:end] = piece
                 begin = end
-        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(input_ids), "use_cache": False}
+        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(input_ids).to(device), "use_cache": False}
         if attention is not None:
-            inputs["position_ids"] = torch.from_numpy(positions)
+            inputs["position_ids"] = torch.from_numpy(positions).to(device)
             if self.packed:
-                inputs["attention_mask"] = _own_piece_mask(torch.from_numpy(pieces), attention)
-        return Batch(inputs, torch.from_numpy(labels), torch.from_numpy(pieces), rows)
+                mask = _own_piece_mask(torch.from_numpy(pieces), attention, always=fixed)
+                inputs["attention_mask"] = None if mask is None else mask.to(device)
+        return Batch(inputs, torch.from_numpy(labels).to(device), torch.from_numpy(pieces), rows)
 
 
-def _own_piece_mask(pieces: torch.Tensor, attention: str) -> torch.Tensor | None:
+def side_by_side(batches: Sequence[Batch]) -> Batch:
+    """Batches of one width as one, one after the other; row numbers stay each batch's own."""
+    first = batches[0].inputs
+    inputs = {
+        name: torch.cat([batch.inputs[name] for batch in batches])
+        if isinstance(value, torch.Tensor)
+        else value
+        for name, value in first.items()
+    }
+    labels, pieces = (torch.cat([getattr(b, name) for b in batches]) for name in ("labels", "pieces"))
+    return Batch(inputs, labels, pieces, np.concatenate([batch.rows for batch in batches]))
+
+
+def _own_piece_mask(pieces: torch.Tensor, attention: str, *, always: bool) -> torch.Tensor | None:
     """Mask [B, 1, T, T]: a position sees itself and earlier positions of its own piece, nothing else."""
-    if bool((pieces == pieces[:, :1]).all()):
+    if not always and bool((pieces == pieces[:, :1]).all()):
         return None  # one piece per row and no padding: plain causal attention, which has a faster kernel
     width = pieces.shape[1]
     causal = torch.ones(width, width, dtype=torch.bool).tril()
@@ -219,17 +246,21 @@ def _own_piece_mask(pieces: torch.Tensor, attention: str) -> torch.Tensor | None
     return torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
 
 
-def lay_out(corpus: EncodedCorpus, *, block_size: int, packing: bool) -> Rows:
-    """Put pieces into rows: best-fit decreasing into rows of ``block_size``, or one piece to a row."""
-    lengths = corpus.lengths
+def lay_out(corpus: EncodedCorpus, *, block_size: int, packing: bool, pieces: IntArray | None = None) -> Rows:
+    """Put pieces into rows: best-fit decreasing into rows of ``block_size``, or one piece to a row.
+
+    With ``pieces`` only those are laid out, as if there were no others.
+    """
+    chosen = np.arange(len(corpus)) if pieces is None else pieces
+    lengths = corpus.lengths[chosen]
     if not packing:
-        return Rows(corpus, [[piece] for piece in range(len(corpus))], lengths, packed=False)
+        return Rows(corpus, [[piece] for piece in chosen.tolist()], lengths, packed=False)
     rows: list[list[int]] = []
     used: list[int] = []
     # Rows with room, fullest first: (room left, row). A heap per room size keeps this O(pieces * block).
     room: list[list[int]] = [[] for _ in range(block_size + 1)]
-    for piece in np.argsort(-lengths, kind="stable"):
-        length = int(lengths[piece])
+    for number in np.argsort(-lengths, kind="stable"):
+        length = int(lengths[number])
         fitting = next((left for left in range(length, block_size + 1) if room[left]), None)
         if fitting is None:
             row = len(rows)
@@ -237,7 +268,7 @@ def lay_out(corpus: EncodedCorpus, *, block_size: int, packing: bool) -> Rows:
             used.append(0)
         else:
             row = heapq.heappop(room[fitting])
-        rows[row].append(int(piece))
+        rows[row].append(int(chosen[number]))
         used[row] += length
         if used[row] < block_size:
             heapq.heappush(room[block_size - used[row]], row)

@@ -5,55 +5,45 @@ Formal guarantee: none. The weights may reproduce any training text word for wor
 
 from __future__ import annotations
 
-import json
 import math
-import secrets
 import shutil
-from pathlib import Path
 
 import torch
 
-from tacit.corpus import CorpusSource, UserCorpus
-from tacit.errors import TacitError, TrainingDiverged
-from tacit.files import PRIVATE_FOLDER_MODE, write_json
+from tacit.errors import TrainingDiverged
+from tacit.files import write_json
 from tacit.models.adapters import layout_of, save_weights
-from tacit.models.loading import PublicModel, best_dtype
+from tacit.models.loading import best_dtype
 from tacit.privacy import Guarantee, Unit
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe
-from tacit.runs import PublicModelRecord, Run, RunBuilder
+from tacit.runs import Run, RunBuilder
+from tacit.training.building import build_run, record_of, seed_of, use_threads
 from tacit.training.checkpoint import trainable
-from tacit.training.encoding import encode, lay_out
-from tacit.training.loop import Outcome, PublicCheck, optimise
-from tacit.training.next_token import NextTokenTask, batch_arguments
+from tacit.training.early_stop import public_check_for
+from tacit.training.loop import Outcome, optimise
+from tacit.training.next_token import NextTokenTask
 from tacit.training.preparation import Prepared, dtype_of, prepare
 from tacit.training.schedule import Schedule
-
-_PUBLIC_ROWS_AT_ONCE = 8
 
 
 def finetune(recipe: Recipe, *, resume: bool = False, progress: Progress | None = None) -> Run:
     """Train a Run as the recipe says; with ``resume``, go on where a killed run stopped."""
-    builder = RunBuilder.begin(Path(recipe.output), recipe.to_json(), resume=resume)
-    try:
-        return _train(recipe, builder, progress or Silent())
-    except (TacitError, OSError, RuntimeError, ValueError):
-        builder.abandon()
-        raise
+    return build_run(recipe, _train, resume=resume, progress=progress or Silent())
 
 
 def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
-    work = builder.private / "work"
-    work.mkdir(mode=PRIVATE_FOLDER_MODE, exist_ok=True)
+    work = builder.new_work()
     prepared = prepare(recipe, work, progress)
     builder.pin(
         corpus=prepared.corpus.whole.fingerprint,
         public_model=prepared.public.fingerprint,
         tokenizer=prepared.public.tokenizer_fingerprint,
     )
-    seed = _seed(recipe, builder)
+    seed = seed_of(recipe, builder)
     torch.manual_seed(seed)  # a new adapter's weights are random
     task = task_for(prepared)
+    public_check = public_check_for(prepared, task, work, progress)
     task.cache_trunk(recipe.performance, work, progress)
     outcome = optimise(
         task.model,
@@ -63,7 +53,7 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
         checkpoint_folder=builder.checkpoint,
         checkpoint_every=recipe.performance.checkpoint_every,
         progress=progress,
-        public_check=_public_check(prepared, task, work, progress),
+        public_check=public_check,
     )
     if not all(bool(torch.isfinite(parameter).all()) for parameter in trainable(task.model).values()):
         raise TrainingDiverged("The trained weights are not finite; lower training.learning_rate.")
@@ -74,7 +64,7 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
     private = guarantee_of(prepared).kind != "public"
     save_weights(task.model, weights, prepared.public, holds_private_text=private)
     _record(builder, prepared, outcome)
-    shutil.rmtree(work)
+    prepared.corpus.whole.close()
     return builder.finish(
         method=recipe.method,
         recipe=recipe.to_json(),
@@ -86,16 +76,18 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
     )
 
 
-def task_for(prepared: Prepared) -> NextTokenTask:
+def task_for(prepared: Prepared, *, base_dropout: bool = True) -> NextTokenTask:
     """The model, its adapter and its rows, ready to train."""
     recipe = prepared.recipe
-    if recipe.performance.threads is not None:
-        torch.set_num_threads(recipe.performance.threads)
+    use_threads(recipe.performance)
     # A frozen base is stored in bf16; weights that are trained stay in fp32 and compute under autocast.
     # The fused LSTM kernel has no emulated bf16: where the processor lacks it, an LSTM computes in fp32.
-    able = prepared.public.family == "transformer" or best_dtype() == torch.bfloat16
-    autocast = able and dtype_of(recipe.model) == torch.bfloat16 and recipe.adapter.kind != "lora"
-    return NextTokenTask(prepared.public, recipe.adapter, prepared.rows, autocast=autocast)
+    device = prepared.public.model.device
+    able = prepared.public.family == "transformer" or best_dtype(device) == torch.bfloat16
+    autocast = able and dtype_of(recipe.model, device) == torch.bfloat16 and recipe.adapter.kind != "lora"
+    return NextTokenTask(
+        prepared.public, recipe.adapter, prepared.rows, autocast=autocast, base_dropout=base_dropout
+    )
 
 
 def guarantee_of(prepared: Prepared) -> Guarantee:
@@ -107,50 +99,6 @@ def guarantee_of(prepared: Prepared) -> Guarantee:
     if prepared.recipe.corpus.public and not prepared.public.holds_private_text:
         return Guarantee.public_text(unit, outside=outside)
     return Guarantee.unprotected(unit, outside=outside)
-
-
-def record_of(public: PublicModel) -> PublicModelRecord:
-    """The public model as the Run's manifest names it."""
-    return PublicModelRecord(
-        name=public.name,
-        revision=public.revision,
-        fingerprint=public.fingerprint,
-        tokenizer_fingerprint=public.tokenizer_fingerprint,
-        family=public.family,
-        start_token=public.start_token,
-        vocabulary=public.vocabulary,
-    )
-
-
-def _seed(recipe: Recipe, builder: RunBuilder) -> int:
-    """The recipe's seed, or fresh entropy that a resumed run finds again."""
-    if recipe.training.seed is not None:
-        return recipe.training.seed
-    path = builder.private / "seed.json"
-    if not path.is_file():
-        write_json(path, {"seed": secrets.randbits(63)}, private=True)
-    return int(json.loads(path.read_text(encoding="utf-8"))["seed"])
-
-
-def _public_check(
-    prepared: Prepared, task: NextTokenTask, work: Path, progress: Progress
-) -> PublicCheck | None:
-    settings = prepared.recipe.training.early_stop
-    if settings is None:
-        return None
-    source = CorpusSource(settings.public_text, format="text", user="file", document="paragraph")
-    encoded = encode(
-        UserCorpus.read(source),
-        prepared.public.tokenizer,
-        block_size=prepared.recipe.training.block_size,
-        storage=work / "public.int32",
-        progress=progress,
-    )
-    rows = lay_out(encoded, block_size=prepared.recipe.training.block_size, packing=prepared.rows.packed)
-    arguments = batch_arguments(prepared.public)
-    numbers = torch.split(torch.arange(len(rows)), _PUBLIC_ROWS_AT_ONCE)
-    batches = [rows.batch(group.numpy(), **arguments) for group in numbers]
-    return PublicCheck(settings, lambda: task.mean_loss_of(batches))
 
 
 def _record(builder: RunBuilder, prepared: Prepared, outcome: Outcome) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,18 +16,23 @@ from tacit.progress import Progress
 from tacit.recipes import EarlyStopSection
 from tacit.training.checkpoint import Standing, load_checkpoint, save_checkpoint, trainable
 from tacit.training.encoding import Batch, IntArray
-from tacit.training.schedule import Schedule
+from tacit.training.schedule import Steps
 
 Objective = Callable[[Batch], Tensor]
 """Sum of the losses of a batch's labels, differentiable in what is trained."""
 
 
-@dataclass(frozen=True)
-class PublicCheck:
+class PublicCheck(Protocol):
     """Early stopping: the loss on public text, and when to give up."""
 
-    settings: EarlyStopSection
-    loss: Callable[[], float]
+    @property
+    def settings(self) -> EarlyStopSection:
+        """How often to look, and how often in vain."""
+        ...
+
+    def loss(self) -> float:
+        """The loss on public text of the model as it is now."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ def optimise(
     model: nn.Module,
     objective: Objective,
     make_batch: Callable[[IntArray], Batch],
-    schedule: Schedule,
+    schedule: Steps,
     *,
     checkpoint_folder: Path,
     checkpoint_every: int,
@@ -71,8 +77,9 @@ def optimise(
     began, seen, loss, stopped = time.perf_counter(), 0, float("nan"), _gave_up(standing, public_check)
     # No checkpoint on an interrupt: it may come in the middle of a step, and half of one would be saved.
     while standing.step < schedule.steps and not stopped:
-        batches = [make_batch(rows) for rows in schedule.batches_of(standing.step)]
-        tokens = sum(batch.label_count for batch in batches)
+        # Made one at a time: the masks of all accumulated batches together can be larger than the model.
+        batches = map(make_batch, schedule.batches_of(standing.step))
+        tokens = schedule.tokens_of(standing.step)
         for group in optimiser.param_groups:
             group["lr"] = schedule.learning_rate(standing.step)
         loss = _step(batches, tokens, objective, optimiser, list(parameters.values()), settings.clip)
@@ -93,7 +100,7 @@ def optimise(
 
 
 def _step(
-    batches: list[Batch],
+    batches: Iterable[Batch],
     tokens: int,
     objective: Objective,
     optimiser: torch.optim.Optimizer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,17 @@ from tacit.training.trunk_cache import TrunkCache
 class NextTokenTask:
     """A public model with its adapter, and the rows it learns from."""
 
-    def __init__(self, public: PublicModel, adapter: AdapterSection, rows: Rows, *, autocast: bool) -> None:
+    def __init__(
+        self,
+        public: PublicModel,
+        adapter: AdapterSection,
+        rows: Rows,
+        *,
+        autocast: bool,
+        base_dropout: bool = True,
+    ) -> None:
         self._base = public.model
+        self._base_dropout = base_dropout
         self._loss = NextTokenLoss(public.model)
         if adapter.trunk_layers:
             refuse_uneven_cut(public.model, adapter.trunk_layers)
@@ -51,21 +61,35 @@ class NextTokenTask:
             )
 
     def make_batch(self, rows: IntArray) -> Batch:
-        """Some rows, as the model takes them."""
-        return self._rows.batch(rows, **self._batch_arguments)
+        """Some of the rows it learns from, as the model takes them."""
+        return self.batch_of(self._rows, rows)
+
+    def batch_of(self, layout: Rows, rows: IntArray) -> Batch:
+        """Some rows of any text, as the model takes them."""
+        return layout.batch(rows, **self._batch_arguments)
 
     def summed_loss(self, batch: Batch) -> Tensor:
         """Sum of the losses of the batch's labels."""
+        if not self._base_dropout:
+            self._set_mode()
         with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self._autocast):
             return self._loss.summed(partial(self._logits, batch), batch.labels)
 
-    def mean_loss_of(self, batches: list[Batch]) -> float:
+    def mean_loss_of(self, batches: Iterable[Batch]) -> float:
         """Mean loss per label over some batches, without gradients."""
-        total = 0.0
+        total, labels = 0.0, 0
         for batch in batches:
             losses = self._loss.per_token(partial(logits_of, self.model, batch), batch.labels)
             total += float(losses.double().sum())
-        return total / sum(batch.label_count for batch in batches)
+            labels += batch.label_count
+        return total / labels
+
+    def _set_mode(self) -> None:
+        self._base.train(self._base_dropout)
+        if not self._base_dropout:
+            for module in self._base.modules():
+                if isinstance(own := getattr(module, "lora_dropout", None), nn.Module):
+                    own.train()
 
     def _trunk_states(self, batch: Batch) -> Tensor:
         with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self._autocast):
@@ -80,7 +104,7 @@ class NextTokenTask:
             # Always without dropout, as for the cache: caching must not change what is learnt.
             self._base.eval()
             states = self._trunk_states(batch)
-            self._base.train()
+            self._set_mode()
         with without_trunk(self._base, self._trunk_layers) as upper:
             upper_logits: Tensor = upper(states, batch.inputs).logits
             return upper_logits
@@ -108,7 +132,7 @@ def can_pack(public: PublicModel) -> bool:
     pieces = EncodedCorpus(
         tokens, starts, np.zeros(2, np.int64), [""], np.zeros(1, np.int64), public.start_token
     )
-    arguments = {"attention": attention, "pad_token": public.start_token}
+    arguments = {"attention": attention, "pad_token": public.start_token, "device": public.model.device}
     together = lay_out(pieces, block_size=2 * size, packing=True).batch(np.array([0]), **arguments)
     apart = lay_out(pieces, block_size=size, packing=False).batch(np.arange(2), **arguments)
     try:
@@ -123,4 +147,4 @@ def can_pack(public: PublicModel) -> bool:
 def batch_arguments(public: PublicModel) -> dict[str, Any]:
     """How rows become batches for this model."""
     attention = public.model.config._attn_implementation if can_pack(public) else None
-    return {"attention": attention, "pad_token": public.start_token}
+    return {"attention": attention, "pad_token": public.start_token, "device": public.model.device}

@@ -24,6 +24,7 @@ from tacit.training.finetune import guarantee_of, task_for
 from tacit.training.next_token import NextTokenTask
 from tacit.training.preparation import Prepared, prepare
 from tacit.training.schedule import Schedule
+from tacit.training.trunk_cache import fits_in_memory
 
 _ADAM_BYTES = 4 + 4 + 4  # gradient and two moments, in fp32
 
@@ -103,8 +104,8 @@ def _trunk_cost(prepared: Prepared, batch: Batch) -> tuple[float, int]:
     began = time.perf_counter()
     states = trunk_states(prepared.public.model, recipe.adapter.trunk_layers, batch.inputs)
     seconds = (time.perf_counter() - began) * len(prepared.rows) / len(batch.rows)
-    in_memory = recipe.performance.trunk_cache == "memory"
     size = int(prepared.rows.lengths.sum()) * states.shape[-1] * states.element_size()
+    in_memory = recipe.performance.trunk_cache == "memory" and fits_in_memory(size)
     return seconds, size if in_memory else 0
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 
 from tacit.corpus import HeldOutSplit, UserCorpus, read_corpus, split_held_out
 from tacit.errors import RecipeError
-from tacit.models.loading import PublicModel, best_dtype, load_public_model
+from tacit.models.loading import PublicModel, best_device, best_dtype, load_public_model
 from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
 from tacit.progress import Progress
 from tacit.recipes import HeldOutSection, ModelSection, Recipe
@@ -27,8 +28,19 @@ class SplitCorpus:
 
 
 @dataclass(frozen=True)
+class Materials:
+    """All that a training method starts from, before pieces are laid out as rows."""
+
+    recipe: Recipe
+    public: PublicModel
+    corpus: SplitCorpus
+    encoded: EncodedCorpus
+    packing: bool
+
+
+@dataclass(frozen=True)
 class Prepared:
-    """All that a training method starts from."""
+    """All that training one model starts from."""
 
     recipe: Recipe
     public: PublicModel
@@ -36,12 +48,30 @@ class Prepared:
     encoded: EncodedCorpus
     rows: Rows
 
+    @classmethod
+    def of(cls, materials: Materials, rows: Rows) -> Self:
+        """The materials laid out."""
+        return cls(materials.recipe, materials.public, materials.corpus, materials.encoded, rows)
+
 
 def prepare(recipe: Recipe, storage: Path, progress: Progress) -> Prepared:
-    """Read, split and encode the corpus, and load the public model. Cheap checks come first."""
+    """The materials with all of the training text laid out as rows."""
+    materials = gather(recipe, storage, progress)
+    rows = lay_out(materials.encoded, block_size=recipe.training.block_size, packing=materials.packing)
+    return Prepared.of(materials, rows)
+
+
+def gather(recipe: Recipe, storage: Path, progress: Progress) -> Materials:
+    """Read, split and encode the corpus, and load the public model. Cheap checks come first.
+
+    Copies of the text lie in ``storage``; the corpus has to be closed before the folder is removed.
+    """
+    best_device(recipe.performance.device)
     tokenizer = tokenizer_of(recipe.model)
-    corpus = split(read_corpus(recipe.corpus, tokenizer, progress), recipe.held_out)
-    public = load_model(recipe.model, frozen_base=recipe.adapter.kind == "lora")
+    corpus = split(read_corpus(recipe.corpus, tokenizer, progress, storage=storage), recipe.held_out)
+    public = load_model(
+        recipe.model, frozen_base=recipe.adapter.kind == "lora", device=recipe.performance.device
+    )
     block_size = fitting_block_size(recipe.training.block_size, public)
     encoded = encode(
         corpus.train,
@@ -52,8 +82,7 @@ def prepare(recipe: Recipe, storage: Path, progress: Progress) -> Prepared:
         progress=progress,
     )
     # A recurrent state cannot be told to ignore what came before in its row: an LSTM's rows hold one piece.
-    rows = lay_out(encoded, block_size=block_size, packing=can_pack(public))
-    return Prepared(recipe, public, corpus, encoded, rows)
+    return Materials(recipe, public, corpus, encoded, packing=can_pack(public))
 
 
 def tokenizer_of(section: ModelSection) -> PublicTokenizer:
@@ -66,12 +95,12 @@ def tokenizer_of(section: ModelSection) -> PublicTokenizer:
     )
 
 
-def dtype_of(section: ModelSection) -> torch.dtype:
+def dtype_of(section: ModelSection, device: str | torch.device) -> torch.dtype:
     """The precision a recipe asks for; ``auto`` takes bf16 only where the processor computes in it."""
-    return {"auto": best_dtype(), "fp32": torch.float32, "bf16": torch.bfloat16}[section.dtype]
+    return {"auto": best_dtype(device), "fp32": torch.float32, "bf16": torch.bfloat16}[section.dtype]
 
 
-def load_model(section: ModelSection, *, frozen_base: bool) -> PublicModel:
+def load_model(section: ModelSection, *, frozen_base: bool, device: str) -> PublicModel:
     """The public model that a recipe names.
 
     Only a base that stays frozen is stored in bf16. Weights that are trained stay in fp32, because an
@@ -79,7 +108,8 @@ def load_model(section: ModelSection, *, frozen_base: bool) -> PublicModel:
     """
     public = load_public_model(
         section.name,
-        dtype=dtype_of(section) if frozen_base else torch.float32,
+        dtype=dtype_of(section, device) if frozen_base else torch.float32,
+        device=device,
         revision=section.revision,
         trust_remote_code=section.trust_remote_code,
         start_token=section.start_token,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +16,45 @@ from tacit.recipes import TrainingSection
 from tacit.training.encoding import IntArray, Rows
 
 _BATCHES_SORTED_TOGETHER = 32
+
+
+class Steps(Protocol):
+    """What the optimisation loop asks of a schedule."""
+
+    @property
+    def training(self) -> TrainingSection:
+        """The recipe's settings."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Of what is random in the model itself, such as dropout."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps in all."""
+        ...
+
+    def learning_rate(self, step: int) -> float:
+        """Rate of a 0-based step."""
+        ...
+
+    def batches_of(self, step: int) -> list[IntArray]:
+        """The rows of each forward pass of a 0-based step."""
+        ...
+
+    def tokens_of(self, step: int) -> int:
+        """Tokens that a 0-based step predicts."""
+        ...
+
+
+def learning_rate(training: TrainingSection, steps: int, step: int) -> float:
+    """Rate of a 0-based step: linear warm-up to the full rate, then linear decay towards zero."""
+    warmup = round(training.warmup * steps)
+    if step < warmup:
+        return training.learning_rate * (step + 1) / warmup
+    return training.learning_rate * (steps - step) / max(1, steps - warmup)
 
 
 @dataclass(frozen=True)
@@ -44,16 +84,17 @@ class Schedule:
 
     def learning_rate(self, step: int) -> float:
         """Rate of a 0-based step: linear warm-up to the full rate, then linear decay towards zero."""
-        warmup = round(self.training.warmup * self.steps)
-        if step < warmup:
-            return self.training.learning_rate * (step + 1) / warmup
-        return self.training.learning_rate * (self.steps - step) / max(1, self.steps - warmup)
+        return learning_rate(self.training, self.steps, step)
 
     def batches_of(self, step: int) -> list[IntArray]:
         """The rows of each forward pass of a 0-based step."""
         epoch, place = divmod(step, self.steps_per_epoch)
         first = place * self.training.accumulate
         return self._epoch(epoch)[first : first + self.training.accumulate]
+
+    def tokens_of(self, step: int) -> int:
+        """Tokens that a 0-based step predicts: every position of a row is one."""
+        return sum(int(self.rows.lengths[rows].sum()) for rows in self.batches_of(step))
 
     def _epoch(self, epoch: int) -> list[IntArray]:
         if epoch not in self._current:

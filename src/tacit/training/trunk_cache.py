@@ -6,6 +6,8 @@ only and lives in the Run's private folder until training ends.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.errors import EnvironmentProblem
 from tacit.files import PRIVATE_FILE_MODE
 from tacit.progress import Progress
 from tacit.training.encoding import Batch, IntArray, Rows
 
 _POSITIONS_AT_ONCE = 4096
+_SHARE_OF_FREE_MEMORY = 0.8
 
 
 class TrunkCache:
@@ -55,7 +59,7 @@ class TrunkCache:
             hidden = trunk(batch)
             if states is None:
                 shape = (int(starts[-1]), hidden.shape[-1])
-                states = _allocate(shape, hidden.dtype, where, folder / "trunk.states")
+                states = _allocate(shape, hidden.dtype, where, folder / "trunk.states", progress)
             for line, row in enumerate(batch.rows):
                 states[starts[row] : starts[row + 1]] = hidden[line, : rows.lengths[row]]
             progress.advance(len(batch.rows))
@@ -69,12 +73,47 @@ class TrunkCache:
         for line, row in enumerate(batch.rows):
             stored = self._states[self._starts[row] : self._starts[row + 1]]
             hidden[line, : len(stored)] = stored
-        return hidden
+        return hidden.to(batch.labels.device)
 
 
-def _allocate(shape: tuple[int, int], dtype: torch.dtype, where: str, path: Path) -> Tensor:
+def _allocate(
+    shape: tuple[int, int], dtype: torch.dtype, where: str, path: Path, progress: Progress
+) -> Tensor:
+    size = shape[0] * shape[1] * dtype.itemsize
     if where == "memory":
-        return torch.empty(shape, dtype=dtype)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE))
+        if fits_in_memory(size):
+            return torch.empty(shape, dtype=dtype)
+        progress.remark(
+            f"the trunk's states take {size / 2**30:.1f} GiB, more than the free memory: kept on disk instead"
+        )
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
+    try:
+        # Claimed now: a full disk found out by writing to mapped memory would kill the process.
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError:
+        raise EnvironmentProblem(
+            f"The trunk's states take {size / 2**30:.1f} GiB, which {path.parent} has no room for; "
+            "set performance.trunk_cache=off or free disk space."
+        ) from None
+    finally:
+        os.close(descriptor)
     flat = torch.from_file(str(path), shared=True, size=shape[0] * shape[1], dtype=dtype)
     return flat.view(shape)
+
+
+def fits_in_memory(size: int) -> bool:
+    """Whether this much can be held while leaving room for training itself."""
+    return size <= _SHARE_OF_FREE_MEMORY * _free_memory()
+
+
+def _free_memory() -> float:
+    """Bytes that the machine and the container still have; infinite where neither says."""
+    free = [math.inf]
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):  # ValueError: "max", where there is no limit
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        free.append(limit - used)
+    return min(free)

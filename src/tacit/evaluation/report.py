@@ -1,0 +1,126 @@
+"""What `tacit evaluate` measures: a Run beside its public model, or a public model alone.
+
+Both are measured in fp32, whatever they were trained in, so that two reports can be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.corpus import UserCorpus, read_corpus
+from tacit.errors import InputError
+from tacit.evaluation.perplexity import Losses, measure_losses, perplexity_difference
+from tacit.models.loading import load_public_model
+from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
+from tacit.models.trained import load_trained
+from tacit.progress import Progress, Silent
+from tacit.recipes import CorpusSection, parse_recipe
+from tacit.runs import Run
+from tacit.statistics import FEW_USERS, Estimate
+from tacit.training.preparation import held_out_of
+
+OUTSIDE = "Measured on private text: for the operator, outside any guarantee."
+PUBLIC = "public"
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """Models measured on the same text, the one that is asked about last."""
+
+    models: dict[str, Losses]
+    guarantee: str | None
+
+    @property
+    def difference(self) -> Estimate | None:
+        """Perplexity of the model less that of the public one, where both were measured."""
+        *others, last = self.models.values()
+        return perplexity_difference(last, others[0]) if others else None
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader of the numbers has to know."""
+        first = next(iter(self.models.values()))
+        told = []
+        if len(first.users) < FEW_USERS:
+            told.append(f"Fewer than {FEW_USERS} users: these intervals are too narrow.")
+        if first.unknown_tokens:
+            told.append(
+                f"{first.unknown_share:.1%} of the tokens stand for unknown words, which are predicted "
+                "without being spelt: bits per byte are too low, and not to be compared with those of other "
+                "tokenizers."
+            )
+        return (*told, OUTSIDE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Summary without anything about single users."""
+        difference = self.difference
+        return {
+            "models": {name: losses.to_json() for name, losses in self.models.items()},
+            "difference": None if difference is None else difference.to_json(),
+            "guarantee": self.guarantee,
+            "caveats": list(self.caveats),
+        }
+
+
+def evaluate_public_model(
+    name: str,
+    corpus: CorpusSection,
+    *,
+    block_size: int,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> EvaluationReport:
+    """Measure a public model on some text."""
+    progress = progress or Silent()
+    text = read_corpus(corpus, load_tokenizer(name), progress)
+    public = load_public_model(name, device=device)
+    losses = measure_losses(public, text, block_size=block_size, progress=progress)
+    return EvaluationReport({PUBLIC: losses}, guarantee=None)
+
+
+def evaluate_run(
+    run: Run,
+    corpus: CorpusSection | None = None,
+    *,
+    block_size: int,
+    with_public: bool = True,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> EvaluationReport:
+    """Measure a Run on its own held-out text, or on ``corpus``, and record the result in it."""
+    progress = progress or Silent()
+    run.metrics()  # a damaged file is found now, not when the measurement is done
+    trained = load_trained(run, device=device)
+    tokenizer = trained.public.tokenizer
+    text = (
+        held_out_text(run, tokenizer, progress)
+        if corpus is None
+        else read_corpus(corpus, tokenizer, progress)
+    )
+    models: dict[str, Losses] = {}
+    if with_public:
+        models[PUBLIC] = measure_losses(trained.public, text, block_size=block_size, progress=progress)
+    models[run.manifest.method] = measure_losses(
+        trained.public, text, block_size=block_size, model=trained.model, progress=progress
+    )
+    report = EvaluationReport(models, run.manifest.guarantee["statement"])
+    run.record_metrics("evaluation", report.to_json())
+    run.record_private(
+        "perplexity_by_user.json",
+        {
+            name: dict(zip(losses.users, losses.perplexity_by_user().tolist(), strict=True))
+            for name, losses in models.items()
+        },
+    )
+    return report
+
+
+def held_out_text(run: Run, tokenizer: PublicTokenizer, progress: Progress) -> UserCorpus:
+    """The text that a Run held out when it was trained; refused where the corpus is no longer the same."""
+    recipe = parse_recipe(run.manifest.recipe, origin=str(run.folder / "run.json"))
+    if recipe.held_out is None:
+        raise InputError(f"{run.folder} held nothing out; give --corpus FILE with --user and --text.")
+    whole = read_corpus(recipe.corpus, tokenizer, progress)
+    run.check_corpus(whole.fingerprint)
+    return held_out_of(whole, recipe.held_out)

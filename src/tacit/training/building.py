@@ -1,0 +1,70 @@
+"""What every method does around its training: hold the Run's folder, find its seed, name its model."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from tacit.errors import InputError, TacitError
+from tacit.files import read_json, write_json
+from tacit.models.loading import PublicModel
+from tacit.progress import Progress
+from tacit.recipes import PerformanceSection, Recipe
+from tacit.runs import PublicModelRecord, Run, RunBuilder
+
+_BEGIN_AGAIN = "remove the folder of the unfinished run and begin again"
+
+
+def build_run(
+    recipe: Recipe,
+    train: Callable[[Recipe, RunBuilder, Progress], Run],
+    *,
+    resume: bool,
+    progress: Progress,
+) -> Run:
+    """Make a Run by ``train``, alone in its folder; a failure leaves only what can be resumed from."""
+    builder = RunBuilder.begin(Path(recipe.output), recipe.to_json(), resume=resume)
+    try:
+        return builder.complete() if builder.is_whole else train(recipe, builder, progress)
+    except (TacitError, OSError, RuntimeError, ValueError):
+        builder.abandon()
+        raise
+    finally:
+        builder.release()
+
+
+def seed_of(recipe: Recipe, builder: RunBuilder) -> int:
+    """The recipe's seed, or fresh entropy that a resumed run finds again."""
+    if recipe.training.seed is not None:
+        return recipe.training.seed
+    path = builder.private / "seed.json"
+    if not path.is_file():
+        write_json(path, {"seed": secrets.randbits(63)}, private=True)
+    seed = read_json(path, _BEGIN_AGAIN).get("seed")
+    if not isinstance(seed, int):
+        raise InputError(f"{path} is damaged; {_BEGIN_AGAIN}.")
+    return seed
+
+
+def use_threads(performance: PerformanceSection) -> None:
+    """Compute with as many threads as the recipe says."""
+    if performance.threads is not None:
+        # More threads than processors only wait for each other.
+        torch.set_num_threads(min(performance.threads, os.cpu_count() or 1))
+
+
+def record_of(public: PublicModel) -> PublicModelRecord:
+    """The public model as the Run's manifest names it."""
+    return PublicModelRecord(
+        name=public.name,
+        revision=public.revision,
+        fingerprint=public.fingerprint,
+        tokenizer_fingerprint=public.tokenizer_fingerprint,
+        family=public.family,
+        start_token=public.start_token,
+        vocabulary=public.vocabulary,
+    )

@@ -18,6 +18,8 @@ from pathlib import Path
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="tacit-tests-")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# The models are so small that a second thread only gets in the way, in this process and in those it starts.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch
@@ -27,7 +29,6 @@ from tests.tiny import BUILDERS
 
 _DEVELOPERS_HOME = os.environ.get("TACIT_HOME")
 
-# The models are so small that a second thread only gets in the way, the more so beside other workers.
 torch.set_num_threads(1)
 
 

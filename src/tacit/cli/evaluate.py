@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,7 @@ from tacit.recipes import DEFAULT_MODEL
 from tacit.runs import Run
 
 if TYPE_CHECKING:
-    from tacit.evaluation import EvaluationReport
+    from tacit.evaluation import EvaluationReport, MechanismReport, MechanismRow, Sweep
 
 _OF_THE_CORPUS = {
     "user": "--user",
@@ -42,6 +43,22 @@ _OF_THE_CORPUS = {
     "revision": "--revision",
     "skip_bad": "--skip-bad",
 }
+_OF_MECHANISMS = {
+    "mechanism": "--mechanism",
+    "epsilon": "--epsilon",
+    "queries": "--queries",
+    "order": "--order",
+    "target": "--target",
+    "mixing": "--mixing",
+    "guard": "--guard",
+    "cap": "--cap",
+    "parts": "--parts",
+    "calibrate": "--calibrate",
+    "oracle_target": "--oracle-target",
+    "nonprivate": "--nonprivate",
+    "max_blocks": "--max-blocks",
+}
+_ENSEMBLES = "Ensembles"
 
 
 def evaluate(
@@ -67,9 +84,81 @@ def evaluate(
     block_size: Annotated[int, typer.Option(min=2, help="Tokens in a block; each starts afresh.")] = 512,
     public: Annotated[bool, typer.Option(help="Measure the Run's public model beside it.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="submix, certified, individual, subsample_aggregate, gnmax, public or nonprivate; "
+            "default: all that need a budget. Repeat it, and most options below, to sweep.",
+            rich_help_panel=_ENSEMBLES,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        list[float] | None, typer.Option(help="Budget in nats; default 2.", rich_help_panel=_ENSEMBLES)
+    ] = None,
+    queries: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Answers that a budget is for; default 1024, or what the text has room for.",
+            rich_help_panel=_ENSEMBLES,
+        ),
+    ] = None,
+    order: Annotated[
+        list[float] | None, typer.Option(help="Renyi order; default 2.", rich_help_panel=_ENSEMBLES)
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            help="Nats per query: heuristic (epsilon / queries), or a number.", rich_help_panel=_ENSEMBLES
+        ),
+    ] = "heuristic",
+    mixing: Annotated[
+        list[str] | None,
+        typer.Option(help="How SubMix mixes: per_part (default) or averaged.", rich_help_panel=_ENSEMBLES),
+    ] = None,
+    guard: Annotated[
+        list[float] | None,
+        typer.Option(help="The most that a query of per-part SubMix may cost.", rich_help_panel=_ENSEMBLES),
+    ] = None,
+    cap: Annotated[
+        list[float] | None, typer.Option(help="The largest weight of a part.", rich_help_panel=_ENSEMBLES)
+    ] = None,
+    parts: Annotated[
+        list[int] | None,
+        typer.Option(help="Use the first so many parts; default all.", rich_help_panel=_ENSEMBLES),
+    ] = None,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Choose targets on this ensemble, trained on public text with the same number of parts.",
+            rich_help_panel=_ENSEMBLES,
+        ),
+    ] = None,
+    oracle_target: Annotated[
+        bool,
+        typer.Option(
+            "--oracle-target",
+            help="Choose targets on the private ensemble: an experiment, outside any guarantee.",
+            rich_help_panel=_ENSEMBLES,
+        ),
+    ] = False,
+    nonprivate: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Compare with this fine-tuned Run.", rich_help_panel=_ENSEMBLES),
+    ] = None,
+    max_blocks: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Blocks to measure on; default: what 20 budgets take.", rich_help_panel=_ENSEMBLES
+        ),
+    ] = None,
     as_json: console.JsonFlag = False,
 ) -> None:
     """Measure perplexity on held-out text, with 95% intervals over users.
+
+    An ensemble (method: submix) answers by a mechanism and under a budget: each is measured on stretches of
+    held-out text, every one with a fresh budget, beside the public model and models without any privacy.
+    Options such as `--mechanism certified --epsilon 2 --queries 1024` choose and sweep them.
 
     Examples:
 
@@ -104,8 +193,34 @@ def evaluate(
     else:
         _refuse(context, {"model": "--model"}, "goes without a Run, which knows its own model; leave it out")
     opened = None if run_folder is None else Run.open(run_folder)
-    from tacit.evaluation import evaluate_public_model, evaluate_run
+    if opened is None or opened.manifest.weights != "members":
+        _refuse(context, _OF_MECHANISMS, "goes with an ensemble (method: submix), which is not given")
+    else:
+        _refuse(context, {"public": "--public"}, "goes with one model; an ensemble always has it beside it")
+    from tacit.evaluation import Tuning, evaluate_mechanisms, evaluate_public_model, evaluate_run
 
+    if opened is not None and opened.manifest.weights == "members":
+        if (calibrate is not None or oracle_target) and target != "heuristic":
+            raise InputError("--target is given, so that nothing is left to choose; leave one option out.")
+        sweep = _sweep(mechanism, epsilon, queries, order, target, mixing, guard, cap, parts)
+        tuning = Tuning(None if calibrate is None else Run.open(calibrate), oracle_target)
+        with console.progress() as progress:
+            answers = evaluate_mechanisms(
+                opened,
+                sweep,
+                given,
+                block_size=block_size,
+                max_blocks=max_blocks,
+                nonprivate=None if nonprivate is None else Run.open(nonprivate),
+                tuning=tuning,
+                device=device,
+                progress=progress,
+            )
+        if as_json:
+            console.show_json(answers.to_json())
+        else:
+            _show_mechanisms(answers)
+        return
     with console.progress() as progress:
         if opened is not None:
             report = evaluate_run(
@@ -120,6 +235,55 @@ def evaluate(
         console.show_json(report.to_json())
     else:
         _show(report)
+
+
+def _sweep(
+    mechanism: list[str] | None,
+    epsilon: list[float] | None,
+    queries: list[int] | None,
+    order: list[float] | None,
+    target: str,
+    mixing: list[str] | None,
+    guard: list[float] | None,
+    cap: list[float] | None,
+    parts: list[int] | None,
+) -> Sweep:
+    """The options as a sweep; what is empty is filled in when the ensemble and the text are known."""
+    from tacit.evaluation import Sweep
+    from tacit.evaluation.mechanism_settings import mechanism_names, mixing_names
+
+    names = mechanism_names(mechanism or ())
+    mixings = mixing_names(mixing or (["per_part"] if names else ["per_part", "averaged"]))
+    for option, value in (("--mixing", mixing), ("--guard", guard)):
+        if value and names and "submix" not in names:
+            raise InputError(f"{option} belongs to mechanism submix, which is not asked for; leave it out.")
+    if guard and "per_part" not in mixings:
+        raise InputError("--guard bounds nothing with averaged mixing; use --mixing per_part.")
+    if cap and names and not {"submix", "certified", "individual"} & set(names):
+        raise InputError(f"--cap means nothing for mechanism {names[0]}; leave it out.")
+    return Sweep(
+        names,
+        tuple(epsilon or (2.0,)),
+        tuple(queries or ()),
+        tuple(order or (2.0,)),
+        mixings,
+        tuple(guard or (None,)),
+        tuple(cap or (None,)),
+        tuple(parts or ()),
+        target=_target(target),
+    )
+
+
+def _target(target: str) -> float | None:
+    if target == "heuristic":
+        return None
+    try:
+        value = float(target)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InputError(f"--target {target}: expected 'heuristic' or a finite number above 0, e.g. 0.002.")
+    return value
 
 
 def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
@@ -150,3 +314,51 @@ def _show(report: EvaluationReport) -> None:
         console.out.print(f"guarantee: {report.guarantee}", markup=False)
     for caveat in report.caveats:
         console.out.print(caveat, markup=False)
+
+
+def _show_mechanisms(report: MechanismReport) -> None:
+    blocks = f"{report.blocks:,} blocks of at most {report.block_size:,} tokens"
+    console.show_rows(
+        [
+            {"model": one.name, "parts": one.parts, "perplexity": str(one.perplexity)}
+            for one in report.references
+        ],
+        as_json=False,
+        name="references",
+        title=f"{report.users:,} held-out users, {blocks}; 95% intervals over users",
+    )
+    console.show_rows(
+        [_mechanism_row(row) for row in report.rows],
+        as_json=False,
+        name="mechanisms",
+        title="95% intervals over stretches, each with a fresh budget",
+    )
+    for caveat in report.caveats:
+        console.out.print(caveat, markup=False)
+
+
+def _mechanism_row(row: MechanismRow) -> dict[str, object]:
+    """A row as a person reads it; numbers that do not exist are dashes."""
+    choice, budget = row.setting.choice, row.setting.budget
+    extras = {"guard": choice.guard, "cap": choice.cap}
+    name = " ".join(
+        (
+            choice.name,
+            *([choice.mixing] if choice.name == "submix" else []),
+            *(f"{key} {value:.4g}" for key, value in extras.items() if value is not None),
+        )
+    )
+    epsilon = row.dp_epsilon()
+    return {
+        "mechanism": name,
+        "parts": row.setting.parts,
+        "(order, epsilon)": f"({choice.order:.4g}, {budget.epsilon:.4g})",
+        "(epsilon, delta)": None if epsilon is None else f"({epsilon:.4g}, 1e-5)",
+        "target": f"{choice.target:.4g} {row.target_label}",
+        "perplexity": str(row.perplexity()),
+        "of_ensemble": row.share_of_ensemble(),
+        "of_non-private": row.share_of_nonprivate(),
+        "answered": f"{row.answered()} of {budget.queries:,}",
+        "stretches": row.stretches,
+        "note": "; ".join(row.labels) or None,
+    }

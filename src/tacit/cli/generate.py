@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from tacit.cli import console
 from tacit.errors import InputError
 from tacit.recipes import DEFAULT_MODEL
 from tacit.runs import Run
+
+# A budget only bounds what these answers reveal together with all others; this command forgets it at its end.
+ONE_CALL = "The budget covers this call only: calls add up, and nothing here remembers them."
 
 
 def generate(
@@ -25,12 +28,42 @@ def generate(
     tokens: Annotated[int, typer.Option(help="Most new tokens.")] = 64,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="For experiments: makes the sample repeatable.")] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            help="How an ensemble answers: submix, certified, individual, subsample_aggregate, gnmax, "
+            "public, nonprivate. Default: submix, or certified where there is one model per part."
+        ),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget of an ensemble, in nats per part.")] = None,
+    queries: Annotated[
+        int | None, typer.Option(help="Answers the budget is meant for; default: as many as --tokens.")
+    ] = None,
+    order: Annotated[float, typer.Option(help="Renyi order of the budget.")] = 2.0,
+    target: Annotated[
+        float | None,
+        typer.Option(help="Price per answer (SubMix: distance of the halves); default: epsilon/queries."),
+    ] = None,
+    mixing: Annotated[
+        str, typer.Option(help="SubMix: per_part, or averaged as printed in the paper.")
+    ] = "per_part",
+    guard: Annotated[
+        float | None, typer.Option(help="SubMix: no answer costs a part more than this.")
+    ] = None,
+    cap: Annotated[float | None, typer.Option(help="No part weighs more than this.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Keep the public model's k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Keep the public model's nucleus of this mass.")] = None,
+    lazy: Annotated[bool, typer.Option("--lazy", help="Certified: run one secret part per token.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     as_json: console.JsonFlag = False,
 ) -> None:
-    """Sample text from a Run or from a public model, without any protection.
+    """Continue a prompt: privately from an ensemble, or without protection from one model.
 
     Examples:
+
+        tacit generate runs/submix --prompt "USR: Where is my parcel?" --epsilon 2 --queries 100
+
+        tacit generate runs/parts --mechanism certified --epsilon 2 --queries 1000 --prompt "SYS:"
 
         tacit generate runs/first --prompt "USR: Where is my parcel?"
 
@@ -40,14 +73,100 @@ def generate(
         raise InputError("A Run brings its own public model; leave --model out, or the Run.")
     if tokens < 1:
         raise InputError(f"Expected --tokens >= 1, not {tokens}.")
+    run = Run.open(run_folder) if run_folder is not None else None
+    if run is not None and run.manifest.weights == "members":
+        if seed is not None:
+            raise InputError("A seed would make private answers predictable; leave --seed out.")
+        if epsilon is None:
+            raise InputError("An ensemble answers within a budget; give one, e.g. --epsilon 2 --queries 100.")
+        usual = "submix" if run.manifest.ensemble and run.manifest.ensemble.halves else "certified"
+        answer = _privately(
+            run,
+            prompt,
+            tokens=tokens,
+            settings={
+                "name": mechanism or usual,
+                "order": order,
+                "mixing": mixing,
+                "guard": guard,
+                "cap": cap,
+            },
+            target=target,
+            budget=(epsilon, queries or tokens),
+            decoding={"temperature": temperature, "top_k": top_k, "top_p": top_p},
+            lazy=lazy,
+            device=device,
+        )
+        _show(prompt, answer, as_json=as_json)
+        return
+    private_only = {
+        "--epsilon": epsilon,
+        "--mechanism": mechanism,
+        "--queries": queries,
+        "--target": target,
+        "--guard": guard,
+        "--cap": cap,
+        "--top-k": top_k,
+        "--top-p": top_p,
+        "--lazy": lazy or None,
+    }
+    for option, value in private_only.items():
+        if value is not None:
+            raise InputError(f"{option} is for an ensemble (method: submix); one model has no protection.")
+    _show(prompt, _plainly(run, prompt, model, tokens, temperature, seed, device), as_json=as_json)
+
+
+def _privately(
+    run: Run,
+    prompt: str,
+    *,
+    tokens: int,
+    settings: dict[str, Any],
+    target: float | None,
+    budget: tuple[float, int],
+    decoding: dict[str, Any],
+    lazy: bool,
+    device: str,
+) -> dict[str, Any]:
+    from tacit.mechanisms import Decoding
+    from tacit.mechanisms.choice import MechanismChoice
+    from tacit.models.ensemble import load_ensemble
+    from tacit.prediction import Budget, PrivatePredictor
+
+    allowance = Budget(*budget)
+    choice = MechanismChoice(**settings, target=allowance.target if target is None else target)
+    how = Decoding(**decoding)
+    with console.progress() as bars:
+        bars.phase("loading", None)
+        ensemble = load_ensemble(run, device=device)
+        predictor = PrivatePredictor(ensemble, choice, allowance, slots=1, lazy=lazy)
+        bars.phase("answering", None)
+        prediction = predictor.generate(prompt, max_tokens=tokens, decoding=how)
+    guarantee = predictor.guarantee
+    return {
+        "text": prediction.text,
+        "tokens": len(prediction.tokens),
+        "guarantee": f"{guarantee} {ONE_CALL}",
+        "privacy": guarantee.to_json(),
+    }
+
+
+def _plainly(
+    run: Run | None,
+    prompt: str,
+    model: str | None,
+    tokens: int,
+    temperature: float,
+    seed: int | None,
+    device: str,
+) -> dict[str, Any]:
     from tacit.models.generation import generate as sample
     from tacit.models.generation import generator_from
     from tacit.models.loading import load_public_model
     from tacit.models.trained import load_trained
 
     generator = generator_from(seed)
-    if run_folder is not None:
-        run = Run.open(run_folder)
+    if run is not None:
         trained = load_trained(run, device=device)
         source, tokenizer = trained.model, trained.public.tokenizer
         guarantee = run.manifest.guarantee["statement"]
@@ -58,8 +177,12 @@ def generate(
     text = sample(
         source, tokenizer, prompt, max_new_tokens=tokens, temperature=temperature, generator=generator
     )
+    return {"text": text, "guarantee": guarantee}
+
+
+def _show(prompt: str, answer: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        console.show_json({"prompt": prompt, "text": text, "guarantee": guarantee})
+        console.show_json({"prompt": prompt} | answer)
         return
-    typer.echo(prompt + text)
-    console.say(f"guarantee: {guarantee}")
+    typer.echo(prompt + answer["text"])
+    console.say(f"guarantee: {answer['guarantee']}")

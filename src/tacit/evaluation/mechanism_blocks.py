@@ -1,9 +1,9 @@
 """Held-out text as the SubMix paper queries it: blocks, and stretches of blocks that share one budget.
 
-Every position of a block is one query, answered from the start token and the block's own earlier tokens. A
-*stretch* of B queries is a run of whole blocks with at most B tokens, as many as fit; each stretch has a fresh
-budget, and no block is in two. With blocks of L tokens and B a multiple of L a stretch has exactly B queries;
-otherwise it has fewer, and how many is told.
+Every position of a block is one query, answered from the start token and the block's own earlier tokens.
+A *stretch* of B queries is a run of whole blocks with at most B tokens, as many as fit; each stretch has a
+fresh budget, and no block is in two. With blocks of L tokens and B a multiple of L a stretch has exactly B
+queries; otherwise it has fewer, and how many is told.
 
 Users come in an order that a fixed seed draws and that no text decides; each user's blocks stay together.
 """
@@ -82,9 +82,7 @@ def blocks_of_text(
         block_size = public.context_length
     with tempfile.TemporaryDirectory() as folder:
         storage = Path(folder) / "tokens.int32"
-        encoded = encode(
-            corpus, public.tokenizer, block_size=block_size, storage=storage, progress=progress
-        )
+        encoded = encode(corpus, public.tokenizer, block_size=block_size, storage=storage, progress=progress)
         return blocks_of_pieces(encoded, block_size)
 
 

@@ -1,8 +1,9 @@
 """What a budget makes of a trace: which answers are paid for, and what the others are.
 
 The rules are those of :class:`tacit.prediction.Answering`, applied to every stretch with a fresh budget: the
-Renyi filter stops for good before a charge that a part cannot pay; a certified budget buys a public number of
-answers; individual mixing has been budgeted along the way and never stops. After that the public model answers.
+Renyi filter stops for good before a charge that a part cannot pay; a certified budget buys a public number
+of answers; individual mixing has been budgeted along the way and never stops. After STOP, and for what a
+budget does not buy, the public model answers.
 """
 
 from __future__ import annotations

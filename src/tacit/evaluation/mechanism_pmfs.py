@@ -5,9 +5,9 @@ So they are kept for a handful of positions only: every mechanism mixes them the
 one probability and one charge per part. Whether a budget pays for the answers is decided afterwards, on those
 small arrays; a sweep over budgets, orders and numbers of parts runs the models once.
 
-Individual mixing alone depends on what is left of its budgets. Queries come in order, so that its budgets are
-kept along the way: where every part can still pay the target, the common mixture is its answer; where not, the
-query is mixed again with what is left. The result is that of answering one query after the other.
+Individual mixing alone depends on what is left of its budgets. Queries come in order, so that its budgets
+are kept along the way: where every part can still pay the target, the common mixture is its answer; where
+not, the query is mixed again with what is left. The result is that of answering one query after the other.
 
 All of this is a function of private text and of the held-out text: the operator's.
 """
@@ -145,9 +145,7 @@ def _queries(ensemble: Ensemble, blocks: HeldOutBlocks) -> Iterator[_Queries]:
             pmfs = softmax_pmfs(logits)
             members = ensemble.members_of(pmfs).permute(2, 0, 1, 3).contiguous()
             until = scored.start + logits.shape[1]
-            yield _Queries(
-                int(starts[block]) + scored.start, members, pmfs[0], tokens[scored.start : until]
-            )
+            yield _Queries(int(starts[block]) + scored.start, members, pmfs[0], tokens[scored.start : until])
 
 
 def _plain(queries: _Queries) -> tuple[FloatArray, FloatArray]:
@@ -201,7 +199,10 @@ def _with_repeatable_noise(mechanism: SubsampleAggregate, given: Tensor, queries
         mechanism.noise.manual_seed(queries.start + row)
         mixtures.append(mechanism.mix(given[row], queries.public[row]))
     return Mixture(
-        *(torch.stack([getattr(m, name) for m in mixtures]) for name in ("pmf", "weights", "charges", "sound"))
+        *(
+            torch.stack([getattr(m, name) for m in mixtures])
+            for name in ("pmf", "weights", "charges", "sound")
+        )
     )
 
 

@@ -111,6 +111,8 @@ class Grid:
 
     def candidates(self, setting: Setting, source: TargetSource) -> tuple[Setting, ...]:
         """The settings that one of them is chosen from."""
+        if setting.choice.name in ("public", "nonprivate"):  # these have no target
+            return (setting,)
         heuristic = setting.budget.target
         caps: tuple[float | None, ...] = (None,)
         multipliers: Iterable[float] = self.multipliers
@@ -134,4 +136,14 @@ def mechanism_names(names: Iterable[str]) -> tuple[MechanismName, ...]:
             known = ", ".join(get_args(MechanismName))
             raise InputError(f"mechanism '{name}' is unknown; choose one of {known}.")
         found.append(cast(MechanismName, name))
+    return tuple(found)
+
+
+def mixing_names(names: Iterable[str]) -> tuple[Mixing, ...]:
+    """The same for SubMix's ways of mixing."""
+    found = []
+    for name in dict.fromkeys(names):
+        if name not in get_args(Mixing):
+            raise InputError(f"mixing '{name}' is unknown; choose per_part or averaged.")
+        found.append(cast(Mixing, name))
     return tuple(found)

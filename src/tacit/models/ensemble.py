@@ -65,17 +65,8 @@ def load_ensemble(
         )
     run.verify_weights()
     public = load_public_of(run, dtype=dtype, device=best_device(device), trust_remote_code=trust_remote_code)
-    folders = member_folders(run.weights, shape.parts, shape.halves)
-    return Ensemble(public, folders, shape.parts, shape.halves)
-
-
-def member_folders(members: Path, parts: int, halves: int) -> tuple[Path, ...]:
-    """The folders of an ensemble, in order of part and half."""
-    names = [f"part-{part:03d}" for part in range(parts)]
-    if halves == 2:
-        names = [f"{name}-{half}" for name in names for half in "ab"]
-    folders = tuple(members / name for name in names)
+    folders = tuple(run.weights / name for name in shape.names)
     missing = [folder.name for folder in folders if not folder.is_dir()]
     if missing:
-        raise InputError(f"{members}: member {missing[0]} is missing; restore it or train again.")
-    return folders
+        raise InputError(f"{run.weights}: member {missing[0]} is missing; restore it or train again.")
+    return Ensemble(public, folders, shape.parts, 2 if shape.halves else 1)

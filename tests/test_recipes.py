@@ -57,7 +57,7 @@ def test_overrides_are_parsed_as_yaml_and_merge_into_sections() -> None:
         ("held_out.share=1", "'held_out.share'=1 cannot be used: expected a number below 1"),
         ("training.learning_rate=.nan", "cannot be used: expected a finite number"),
         ("adapter.kind=top", "kind 'top' needs trunk_layers of at least 1"),
-        ("method=magic", "'method'='magic' cannot be used: expected 'finetune'"),
+        ("method=magic", "'method'='magic' cannot be used: expected 'finetune' or 'submix'"),
         ("training.epochs=1.5", "'training.epochs'=1.5 cannot be used: expected a whole number"),
         ("training.epochs=[2]", "'training.epochs' cannot be used: expected a whole number"),
         ("training.clip=x", "'training.clip'='x' cannot be used: expected a number"),
@@ -138,3 +138,55 @@ def test_yaml_that_python_cannot_hold(tmp_path: Path, content: str) -> None:
     (tmp_path / "odd.yaml").write_text(content)
     with pytest.raises(RecipeError, match="is not valid YAML"):
         load_recipe(tmp_path / "odd.yaml")
+
+
+SUBMIX = ["method=submix", "training.max_steps=20"]
+
+
+def test_an_ensemble_has_the_documented_defaults() -> None:
+    section = parse_recipe(MINIMAL, SUBMIX).ensemble
+    assert section is not None
+    assert (section.parts, section.halves, section.assign, section.key, section.joint) == (
+        8,
+        True,
+        "hash",
+        None,
+        "auto",
+    )
+    assert parse_recipe(MINIMAL).ensemble is None
+    recipe = parse_recipe(MINIMAL, [*SUBMIX, "ensemble.joint=false", "ensemble.halves=false"])
+    assert Recipe.model_validate(recipe.to_json()) == recipe
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["method=submix"], "needs 'training.max_steps', the public number of steps"),
+        (["ensemble.parts=2"], "the section 'ensemble' is for method 'submix', not 'finetune'; remove it"),
+        ([*SUBMIX, "ensemble.parts=0"], "'ensemble.parts'=0 cannot be used: expected a number of at least 1"),
+        ([*SUBMIX, "ensemble.parts=99999"], "expected a number of at most 10000"),
+        ([*SUBMIX, "ensemble.part=2"], "unknown key 'ensemble.part'; did you mean 'parts'?"),
+        (
+            [*SUBMIX, "ensemble.joint=maybe"],
+            "'ensemble.joint'='maybe' cannot be used: expected auto, true or",
+        ),
+        ([*SUBMIX, "ensemble.assign=random"], "expected 'hash' or 'balanced'"),
+        ([*SUBMIX, "ensemble=0"], "'ensemble'=0 cannot be used: expected a section of keys"),
+        (
+            [*SUBMIX, "ensemble.joint=true", "adapter.dropout=0.1"],
+            "set ensemble.joint=false, or adapter.dropout",
+        ),
+        (
+            [*SUBMIX, "ensemble.joint=true", "adapter.kind=full"],
+            "set ensemble.joint=false, or adapter.kind=lora",
+        ),
+        ([*SUBMIX, "training.early_stop.public_text=p"], "remove 'training.early_stop'"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_mistakes_about_ensembles_get_one_sentence(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(RecipeError) as problem:
+        parse_recipe(MINIMAL, overrides)
+    assert sentence in str(problem.value)
+    assert "\n" not in str(problem.value)
+    assert len(str(problem.value)) < 300

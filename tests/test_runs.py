@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tacit.errors import InputError, OutputExists, Tampered
-from tacit.runs import PublicModelRecord, Run, RunBuilder, partial_folder
+from tacit.runs import EnsembleRecord, PublicModelRecord, Run, RunBuilder, partial_folder
 
 RECIPE: dict[str, Any] = {"model": {"name": "m"}, "performance": {"threads": 1}}
 MODEL = PublicModelRecord(
@@ -76,6 +77,8 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     "another format": ({"format": 2}, "format"),
     "a key too many": ({"more": 1}, "more"),
     "hashes of another type": ({"weights_sha256": {"a": 1}}, "weights_sha256.a"),
+    "members that nobody counted": ({"weights": "members"}, "ensemble"),
+    "an ensemble of one adapter": ({"ensemble": {"parts": 2, "halves": True}}, "ensemble"),
     "an unknown family": ({"public_model": MODEL.model_dump() | {"family": "x"}}, "public_model.family"),
 }
 
@@ -202,3 +205,52 @@ def test_what_another_process_finished_meanwhile_is_kept(tmp_path: Path) -> None
         finish(builder)
     builder.release()
     assert not list((tmp_path / "run").iterdir())
+
+
+def test_the_members_of_an_ensemble_have_names() -> None:
+    assert EnsembleRecord(parts=2, halves=False).names == ["part-000", "part-001"]
+    assert EnsembleRecord(parts=1, halves=True).names == ["part-000-a", "part-000-b"]
+
+
+def test_a_run_of_members_is_hashed_file_by_file(tmp_path: Path) -> None:
+    builder = RunBuilder.begin(tmp_path / "run", RECIPE)
+    record = EnsembleRecord(parts=1, halves=True)
+    for name in record.names:
+        (builder.members / name).mkdir(parents=True)
+        (builder.members / name / "adapter_model.safetensors").write_bytes(name.encode())
+    run = builder.finish(
+        method="submix",
+        recipe=RECIPE,
+        public_model=MODEL,
+        weights="members",
+        ensemble=record,
+        guarantee={"statement": "none"},
+        corpus_fingerprint="c",
+        seeded=True,
+    )
+    builder.release()
+    assert run.weights == tmp_path / "run" / "members"
+    assert sorted(run.manifest.weights_sha256) == [f"{n}/adapter_model.safetensors" for n in record.names]
+    first, second = (run.weights / name / "adapter_model.safetensors" for name in record.names)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    with pytest.raises(Tampered):  # two members that changed places
+        run.verify_weights()
+
+
+def test_what_can_be_resumed_from_is_not_abandoned(tmp_path: Path) -> None:
+    for kept in (
+        "private/checkpoint/group-0000/step-1/state",
+        "members/part-000-a/adapter_config.json",
+        None,
+    ):
+        builder = RunBuilder.begin(tmp_path / "run", RECIPE)
+        (builder.checkpoint / "group-0000").mkdir(parents=True)  # an empty folder is nothing to resume from
+        if kept:
+            (builder.folder / kept).parent.mkdir(parents=True)
+            (builder.folder / kept).write_text("x")
+        builder.abandon()
+        builder.release()
+        assert builder.folder.exists() == (kept is not None)
+        shutil.rmtree(builder.folder, ignore_errors=True)

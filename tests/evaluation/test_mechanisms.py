@@ -67,23 +67,27 @@ def smaller(ensemble: Ensemble, parts: int) -> Ensemble:
     return Ensemble(ensemble.public, ensemble.members[: parts * ensemble.halves], parts, ensemble.halves)
 
 
-def positions(ensemble: Ensemble, blocks: HeldOutBlocks, block: int) -> list[torch.Tensor]:
-    """The distributions of all models at every position of a block: [models, V] each."""
+def positions(ensemble: Ensemble, blocks: HeldOutBlocks) -> list[list[torch.Tensor]]:
+    """The distributions of all models at every position of every block: [models, V] each."""
     executor = ensemble.executor(slots=1, context=64)
-    (scored,) = executor.score(torch.from_numpy(blocks.inputs(block))[None], block=64)
-    return [Decoding().pmfs(scored.logits[:, 0, at]).pmfs for at in range(scored.logits.shape[2])]
+    found = []
+    for block in range(len(blocks)):
+        (scored,) = executor.score(torch.from_numpy(blocks.inputs(block))[None], block=64)
+        length = scored.logits.shape[2]
+        found.append([Decoding().pmfs(scored.logits[:, 0, at]).pmfs for at in range(length)])
+    return found
 
 
-def in_turn(ensemble: Ensemble, blocks: HeldOutBlocks, setting: Setting) -> tuple[list[float], list[int]]:
+def in_turn(
+    ensemble: Ensemble, blocks: HeldOutBlocks, setting: Setting, given: list[list[torch.Tensor]]
+) -> tuple[list[float], list[int]]:
     """Log-probabilities and queries before STOP by the service itself, one query after the other."""
     found, answered, number = [], [], 0
     for stretch in stretches(blocks, setting.budget.queries):
         answering = setting.answering(ensemble.halves)
         paid = 0
         for block in range(stretch.first, stretch.last):
-            for pmfs, token in zip(
-                positions(ensemble, blocks, block), blocks.tokens[block].tolist(), strict=True
-            ):
+            for pmfs, token in zip(given[block], blocks.tokens[block].tolist(), strict=True):
                 members = ensemble.members_of(pmfs)[: setting.parts]
                 mechanism = answering.mechanism
                 if isinstance(mechanism, SubsampleAggregate):
@@ -123,10 +127,11 @@ def test_every_mechanism_equals_answering_in_turn(ensemble: Ensemble, lengths: l
     blocks = make_blocks(ensemble, lengths)
     stretched = stretches(blocks, 24)
     traces = trace(ensemble, blocks, CASES)
+    given = positions(ensemble, blocks)
     stops = set()
     for setting in CASES:
         answers = answers_of(setting, traces, blocks, stretched)
-        expected, answered = in_turn(ensemble, blocks, setting)
+        expected, answered = in_turn(ensemble, blocks, setting, given)
         np.testing.assert_allclose(
             answers.log_probability[: len(expected)], expected, rtol=1e-9, err_msg=str(setting)
         )
@@ -142,10 +147,11 @@ def test_submix_equals_the_slow_oracle_with_a_budget_in_plain_numbers(ensemble: 
     setting = one("submix", 0.01, 16, 0.05)
     answers = answers_of(setting, trace(ensemble, blocks, [setting]), blocks, stretches(blocks, 16))
     expected: list[float] = []
+    given = positions(ensemble, blocks)
     for first in (0, 2):
         left, stopped = [0.01] * PARTS, False
         for block in (first, first + 1):
-            for pmfs, token in zip(positions(ensemble, blocks, block), blocks.tokens[block], strict=True):
+            for pmfs, token in zip(given[block], blocks.tokens[block], strict=True):
                 halves = ensemble.members_of(pmfs).numpy()
                 h, _, charges = oracle.submix(halves, pmfs[0].numpy(), order=2.0, target=0.05)
                 after = [have - float(charge) for have, charge in zip(left, charges, strict=True)]
@@ -180,7 +186,7 @@ def test_individual_parts_fade_but_answers_go_on(ensemble: Ensemble) -> None:
 
 
 def test_a_sweep_equals_single_runs(ensemble: Ensemble) -> None:
-    blocks = make_blocks(ensemble, [8] * 12)
+    blocks = make_blocks(ensemble, [8] * 4)
     sweep = Sweep(
         ("submix", "certified", "individual", "subsample_aggregate", "gnmax"),
         epsilons=(0.05, 2.0),
@@ -192,7 +198,7 @@ def test_a_sweep_equals_single_runs(ensemble: Ensemble) -> None:
     settings = sweep.settings(PARTS)
     assert len(settings) == len(set(settings)) == 16 * 6
     rows = Measurement(ensemble, blocks).rows(settings)
-    for row in rows[:: len(rows) // 12]:
+    for row in rows[:: len(rows) // 8]:
         (alone,) = Measurement(ensemble, blocks).rows([row.setting])
         assert alone.perplexity() == row.perplexity()
         assert alone.answered() == row.answered()
@@ -221,8 +227,8 @@ def test_references_are_what_their_names_say(ensemble: Ensemble) -> None:
     report = measurement.report(measurement.rows([one("public", 1.0, 8, 0.1)]))
     public, single, mean = (reference.perplexity.value for reference in report.references)
     by_model: list[list[float]] = [[] for _ in range(2 * PARTS + 2)]
-    for block in range(3):
-        rows = torch.stack(positions(ensemble, blocks, block), 1)
+    for block, given in enumerate(positions(ensemble, blocks)):
+        rows = torch.stack(given, 1)
         tokens = torch.from_numpy(blocks.tokens[block])
         every = [*rows, rows[1:].mean(0)]
         for place, model in enumerate(every):
@@ -280,7 +286,10 @@ def make_row(mechanism: MechanismName, numbers: dict[str, list[float]], **option
         np.array(numbers["public"]),
         np.array(numbers["ensemble"]),
         np.array(numbers["nonprivate"]) if "nonprivate" in numbers else None,
-        *(np.full(count, value) for value in (1.0, 8.0, 7.0, 1.0)),
+        blocks=np.ones(count),
+        queries=np.full(count, 8.0),
+        answered_queries=np.full(count, 7.0),
+        stopped=np.ones(count),
     )
 
 
@@ -314,7 +323,7 @@ def test_only_guarantees_that_hold_for_every_corpus_are_converted() -> None:
     assert submix.labels == ("instance-specific, not DP",)
     assert submix.to_json()["dp_delta"] is None
     assert make_row("gnmax", NUMBERS).labels == ("perplexity is a lower bound", "instance-specific, not DP")
-    assert make_row("subsample_aggregate", NUMBERS).labels == ("one draw of noise per query",)
+    assert make_row("subsample_aggregate", NUMBERS).labels == ("one draw of noise per query, zeros as 2^-62",)
     oracle_tuned = make_row("certified", NUMBERS, source="oracle")
     assert oracle_tuned.labels == ("oracle-tuned, outside the guarantee",)
     assert "tuned on the private ensemble" in str(oracle_tuned.setting.guarantee(2))
@@ -372,7 +381,30 @@ def test_one_model_per_part_is_measured_too(ensemble: Ensemble) -> None:
     blocks = make_blocks(ensemble, [8] * 4)
     setting = one("certified", 0.2, 16, 0.02)
     traces = trace(singles, blocks, [setting])
-    expected, _ = in_turn(singles, blocks, setting)
+    expected, _ = in_turn(singles, blocks, setting, positions(singles, blocks))
     answers = answers_of(setting, traces, blocks, stretches(blocks, 16))
     np.testing.assert_allclose(answers.log_probability, expected, rtol=1e-9)
     assert block_perplexities(answers.log_probability, blocks).shape == (4,)
+
+
+def test_a_smaller_support_approximates_and_a_large_one_is_exact(ensemble: Ensemble) -> None:
+    blocks = make_blocks(ensemble, [8] * 4)
+    settings = [
+        one("submix", 5.0, 16, 0.05),
+        one("certified", 0.5, 16, 0.03),
+        one("individual", 0.02, 16, 0.03),
+        one("gnmax", 2.0, 16, 0.2),
+        one("subsample_aggregate", 2.0, 16, 0.1),
+    ]
+    exact = Measurement(ensemble, blocks).rows(settings)
+    for support, tolerance in ((512, 0.0), (300, 1e-3), (60, 3e-2)):
+        rows = Measurement(ensemble, blocks, support=support).rows(settings)
+        for row, expected in zip(rows, exact, strict=True):
+            assert row.perplexity().value == pytest.approx(expected.perplexity().value, rel=tolerance)
+    charges = [
+        trace(ensemble, blocks, settings[:1], support=support).probes.popitem()[1].charges
+        for support in (60, None)
+    ]
+    assert charges[0].sum() == pytest.approx(charges[1].sum(), rel=0.03)
+    with pytest.raises(InputError, match="support=0"):
+        trace(ensemble, blocks, support=0)

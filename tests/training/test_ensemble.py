@@ -105,7 +105,8 @@ def test_one_half_changes_its_own_member_and_no_other(
 def test_joint_and_one_by_one_agree(
     tiny_model: Path, private: Path, tmp_path: Path, adapter: dict[str, Any]
 ) -> None:
-    changes: dict[str, Any] = {"adapter": adapter, "training": {"max_steps": 8, "accumulate": 2, "clip": 0.5}}
+    settings = {"max_steps": 8, "accumulate": 2, "clip": 0.5, "learning_rate": 2e-3}
+    changes: dict[str, Any] = {"adapter": adapter, "training": settings}
     joint = train_ensemble(ensemble_recipe(tiny_model, private, tmp_path / "joint", **JOINT, **changes))
     alone = train_ensemble(ensemble_recipe(tiny_model, private, tmp_path / "alone", **ALONE, **changes))
     ids = torch.randint(1, 300, (2, 15), generator=torch.Generator().manual_seed(0))
@@ -122,7 +123,7 @@ def test_joint_and_one_by_one_agree(
             for run in (joint, alone)
         )
         torch.testing.assert_close(first, second, rtol=0, atol=1e-4)
-        assert (first - public).abs().max() > 0.05
+        assert (first - public).abs().max() > 0.01
     assert any(not torch.equal(ours[NAMES[0]][key], ours[NAMES[1]][key]) for key in ours[NAMES[0]])
 
 
@@ -162,6 +163,9 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     with pytest.raises(InputError, match="is not finished"):
         Run.open(tmp_path / "killed")
     torch.manual_seed(999)  # whatever the process did before must not matter
+    half_saved = partial_folder(tmp_path / "killed") / "members" / ".part-000-a.0123abcd.partial"
+    half_saved.mkdir(parents=True)
+    (half_saved / "adapter_model.safetensors").write_text("what a killed process has left")
     resumed = train_ensemble(recipe, resume=True)
     assert resumed.manifest.weights_sha256 == whole.manifest.weights_sha256
     assert not (resumed.folder / "private" / "checkpoint").exists()

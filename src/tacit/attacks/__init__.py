@@ -3,6 +3,8 @@
 from tacit.attacks.code_tree import CodeTree
 from tacit.attacks.codes import PROMPT, Codes
 from tacit.attacks.extraction import AnalyticRate, SampledHits, analytic_hit_rate, pmf_of, sample_hits
+from tacit.attacks.extraction_rows import ExtractionReport, ExtractionRow, judged
+from tacit.attacks.memorising import MemorisingPlan
 from tacit.attacks.places import Place, Places
 from tacit.attacks.remembered import RememberingChoice
 
@@ -11,11 +13,15 @@ __all__ = [
     "AnalyticRate",
     "CodeTree",
     "Codes",
+    "ExtractionReport",
+    "ExtractionRow",
+    "MemorisingPlan",
     "Place",
     "Places",
     "RememberingChoice",
     "SampledHits",
     "analytic_hit_rate",
+    "judged",
     "pmf_of",
     "sample_hits",
 ]

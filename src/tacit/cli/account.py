@@ -55,7 +55,9 @@ def dp(
 ) -> None:
     """(order, epsilon)-RDP as (epsilon, delta)-DP.
 
-    Example: `tacit account dp --order 2 --epsilon 2 --delta 1e-5`
+    Example:
+
+        tacit account dp --order 2 --epsilon 2 --delta 1e-5
     """
     converted = privacy.rdp_to_dp(order=order, epsilon=epsilon, delta=delta, formula=formula.value)
     _show({"epsilon": converted, "delta": delta, "formula": formula.value}, as_json=as_json)
@@ -72,7 +74,9 @@ def user(
 ) -> None:
     """From one part removed to one user's text replaced.
 
-    Example: `tacit account user --order 4 --epsilon 1`
+    Example:
+
+        tacit account user --order 4 --epsilon 1
     """
     bound = privacy.part_to_user(order=order, epsilon=epsilon, theorem=theorem.value)
     _show({"order": bound.order, "epsilon": bound.epsilon, "theorem": theorem.value}, as_json=as_json)
@@ -88,7 +92,9 @@ def group(
 ) -> None:
     """The loss of a group of parts or users.
 
-    Example: `tacit account group --kind rdp --order 8 --epsilon 0.5 --size 4`
+    Example:
+
+        tacit account group --kind rdp --order 8 --epsilon 0.5 --size 4
     """
     if kind is Kind.rdp:
         if order is None:
@@ -114,7 +120,9 @@ def stopping(
 ) -> None:
     """SubMix's random stopping (C.3): the price, in the one direction in which it holds.
 
-    Example: `tacit account stopping --order 2 --epsilon 2 --queries 1000 --expansion 10`
+    Example:
+
+        tacit account stopping --order 2 --epsilon 2 --queries 1000 --expansion 10
     """
     stop = privacy.random_stopping(order=order, epsilon=epsilon, queries=queries, expansion=expansion)
     content = {
@@ -135,7 +143,9 @@ def extraction(
 ) -> None:
     """How likely a secret of one part is guessed at most.
 
-    Example: `tacit account extraction --order 2 --epsilon 2 --candidates 1e5`
+    Example:
+
+        tacit account extraction --order 2 --epsilon 2 --candidates 1e5
     """
     certificate = privacy.extraction_certificate(order=order, epsilon=epsilon, candidates=candidates)
     content = {
@@ -158,7 +168,9 @@ def divergence(
 ) -> None:
     """Renyi divergences between two distributions, in both directions.
 
-    Example: `tacit account divergence 0.5,0.5 0.4,0.6 --order 2`
+    Example:
+
+        tacit account divergence 0.5,0.5 0.4,0.6 --order 2
     """
     p, q = _numbers(first), _numbers(second)
     if len(p) != len(q):

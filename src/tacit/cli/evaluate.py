@@ -57,6 +57,7 @@ _OF_MECHANISMS = {
     "oracle_target": "--oracle-target",
     "nonprivate": "--nonprivate",
     "max_blocks": "--max-blocks",
+    "support": "--support",
 }
 _ENSEMBLES = "Ensembles"
 
@@ -152,6 +153,14 @@ def evaluate(
             min=1, help="Blocks to measure on; default: what 20 budgets take.", rich_help_panel=_ENSEMBLES
         ),
     ] = None,
+    support: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Mix over so many likely tokens and one outcome for the rest: fast, approximate.",
+            rich_help_panel=_ENSEMBLES,
+        ),
+    ] = None,
     as_json: console.JsonFlag = False,
 ) -> None:
     """Measure perplexity on held-out text, with 95% intervals over users.
@@ -213,6 +222,7 @@ def evaluate(
                 max_blocks=max_blocks,
                 nonprivate=None if nonprivate is None else Run.open(nonprivate),
                 tuning=tuning,
+                support=support,
                 device=device,
                 progress=progress,
             )
@@ -327,38 +337,42 @@ def _show_mechanisms(report: MechanismReport) -> None:
         name="references",
         title=f"{report.users:,} held-out users, {blocks}; 95% intervals over users",
     )
+    named = [{"#": number} | _utility(row) for number, row in enumerate(report.rows, start=1)]
+    if all(row.nonprivate_sums is None for row in report.rows):
+        named = [{key: value for key, value in row.items() if key != "of_non-private"} for row in named]
+    title = "Each mechanism; 95% intervals over stretches, each with a fresh budget"
+    console.show_rows(named, as_json=False, name="mechanisms", title=title)
+    promised = [{"#": number} | _promise(row) for number, row in enumerate(report.rows, start=1)]
     console.show_rows(
-        [_mechanism_row(row) for row in report.rows],
-        as_json=False,
-        name="mechanisms",
-        title="95% intervals over stretches, each with a fresh budget",
+        promised, as_json=False, name="guarantees", title="What would hold, and at which target"
     )
     for caveat in report.caveats:
         console.out.print(caveat, markup=False)
 
 
-def _mechanism_row(row: MechanismRow) -> dict[str, object]:
-    """A row as a person reads it; numbers that do not exist are dashes."""
+def _utility(row: MechanismRow) -> dict[str, object]:
+    """What a row measured; numbers that do not exist are dashes."""
     choice, budget = row.setting.choice, row.setting.budget
-    extras = {"guard": choice.guard, "cap": choice.cap}
-    name = " ".join(
-        (
-            choice.name,
-            *([choice.mixing] if choice.name == "submix" else []),
-            *(f"{key} {value:.4g}" for key, value in extras.items() if value is not None),
-        )
-    )
-    epsilon = row.dp_epsilon()
+    mixing = f" {choice.mixing}" if choice.name == "submix" else ""
     return {
-        "mechanism": name,
+        "mechanism": choice.name + mixing,
         "parts": row.setting.parts,
-        "(order, epsilon)": f"({choice.order:.4g}, {budget.epsilon:.4g})",
-        "(epsilon, delta)": None if epsilon is None else f"({epsilon:.4g}, 1e-5)",
-        "target": f"{choice.target:.4g} {row.target_label}",
-        "perplexity": str(row.perplexity()),
+        "budget": f"{budget.epsilon:.4g} for {budget.queries:,}",
+        "perplexity": row.perplexity(),
         "of_ensemble": row.share_of_ensemble(),
         "of_non-private": row.share_of_nonprivate(),
-        "answered": f"{row.answered()} of {budget.queries:,}",
+        "answered": row.answered(),
         "stretches": row.stretches,
+    }
+
+
+def _promise(row: MechanismRow) -> dict[str, object]:
+    """What a row's answers would promise."""
+    choice, epsilon = row.setting.choice, row.dp_epsilon()
+    extras = [f"{key} {value:.4g}" for key, value in (("guard", choice.guard), ("cap", choice.cap)) if value]
+    return {
+        "(order, epsilon)": f"({choice.order:.4g}, {row.setting.budget.epsilon:.4g})",
+        "(epsilon, delta)": None if epsilon is None else f"({epsilon:.4g}, {row.delta:g})",
+        "target": ", ".join((f"{choice.target:.4g}: {row.target_label}", *extras)),
         "note": "; ".join(row.labels) or None,
     }

@@ -30,17 +30,20 @@ def train(
 
         tacit train recipe.yaml output=runs/longer training.epochs=5
 
+        tacit train recipe.yaml output=runs/ensemble method=submix ensemble.parts=2 training.max_steps=4
+
         tacit train recipe.yaml --resume
     """
     recipe = load_recipe(recipe_path, overrides or ())
     if dry_run:
         _show_plan(recipe, as_json=as_json)
         return
-    from tacit.training import finetune
+    from tacit.training import finetune, train_ensemble
 
+    method = {"finetune": finetune, "submix": train_ensemble}[recipe.method]
     with console.progress() as progress:
         try:
-            run = finetune(recipe, resume=resume, progress=progress)
+            run = method(recipe, resume=resume, progress=progress)
         except KeyboardInterrupt:
             progress.remark("stopped; continue with: tacit train RECIPE --resume")
             raise
@@ -53,10 +56,11 @@ def train(
 
 
 def _show_plan(recipe: Recipe, *, as_json: bool) -> None:
-    from tacit.training import plan_training
+    from tacit.training import plan_ensemble, plan_training
 
     with console.progress() as progress:
-        plan = asdict(plan_training(recipe, progress))
+        submix = recipe.method == "submix"
+        plan = asdict(plan_ensemble(recipe, progress) if submix else plan_training(recipe, progress))
     if not as_json:
         plan["filled_share"] = f"{plan['filled_share']:.0%}"
         plan["memory"] = f"about {plan.pop('memory_bytes') / 2**30:.1f} GiB"

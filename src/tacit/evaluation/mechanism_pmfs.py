@@ -9,6 +9,10 @@ Individual mixing alone depends on what is left of its budgets. Queries come in 
 are kept along the way: where every part can still pay the target, the common mixture is its answer; where
 not, the query is mixed again with what is left. The result is that of answering one query after the other.
 
+With ``support`` n, mechanisms that mix see the n tokens that the models together find likeliest, the token
+that came, and one outcome for all others. That is many times faster and an approximation: divergences
+within the rest are lost, so that weights are a little too large. It serves to choose among targets.
+
 All of this is a function of private text and of the held-out text: the operator's.
 """
 
@@ -22,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.errors import InputError
 from tacit.evaluation.mechanism_blocks import HeldOutBlocks, stretches
 from tacit.evaluation.mechanism_settings import Setting
 from tacit.mechanisms import GNMax, Individual, Mixture, SubsampleAggregate, softmax_pmfs
@@ -93,6 +98,23 @@ class _Queries:
         """Where these queries are among all."""
         return slice(self.start, self.start + len(self.tokens))
 
+    def condensed(self, support: int | None) -> _Queries:
+        """The same over ``support`` likely tokens, the token that came and the rest; unchanged for None."""
+        if support is None or support + 2 >= self.public.shape[-1]:
+            return self
+        likely = (self.public + self.members.sum((1, 2))).nan_to_num(0.0).topk(support).indices
+        there = likely == self.tokens[:, None]
+        # Where the token that came is not among them, it takes the place of the least likely.
+        missing = ~there.any(-1)
+        likely[missing, -1] = self.tokens[missing]
+        place = (likely == self.tokens[:, None]).int().argmax(-1)
+        return _Queries(
+            self.start,
+            _with_rest(self.members, likely[:, None, None].expand(*self.members.shape[:-1], -1)),
+            _with_rest(self.public, likely),
+            place,
+        )
+
 
 @torch.inference_mode()
 def trace(
@@ -100,9 +122,12 @@ def trace(
     blocks: HeldOutBlocks,
     settings: Sequence[Setting] = (),
     *,
+    support: int | None = None,
     progress: Progress | None = None,
 ) -> Traces:
     """Run all models over all blocks, once, and every mechanism over every query."""
+    if support is not None and support < 1:
+        raise InputError(f"support={support}: at least one token is needed.")
     progress = progress or Silent()
     count = int(blocks.starts[-1])
     public = np.empty(count)
@@ -112,10 +137,11 @@ def trace(
     progress.phase("answering held-out queries", count)
     for queries in _queries(ensemble, blocks):
         public[queries.rows], members[queries.rows] = _plain(queries)
-        mixtures = {probe.probe: probe.observe(queries) for probe in probes}
+        short = queries.condensed(support)
+        mixtures = {probe.probe: probe.observe(short if probe.mixes else queries) for probe in probes}
         for running in fading:
             mixture = mixtures[probe_of(running.setting)]
-            running.observe(queries, mixture, public[queries.rows])
+            running.observe(short, mixture, public[queries.rows])
         progress.advance(len(queries.tokens))
     return Traces(
         public,
@@ -171,32 +197,39 @@ class _ProbeInProgress:
         self.probe = probe
         self.trace = Trace(np.empty(count), np.empty((count, probe.parts)))
         self._mechanism = probe.choice.build(probe.parts)
+        # Noise on every token and votes for single tokens have no meaning for tokens taken together.
+        self.mixes = not isinstance(self._mechanism, SubsampleAggregate | GNMax)
 
     def observe(self, queries: _Queries) -> Mixture:
         """Mix some queries and keep what is small."""
         mechanism, given = self._mechanism, queries.given_to(self._mechanism, self.probe.parts)
-        if isinstance(mechanism, SubsampleAggregate):
-            mixture = _with_repeatable_noise(mechanism, given, queries)
-        else:
-            mixture = mechanism.mix(given, queries.public)
+        mixture = _one_by_one(mechanism, given, queries)
         self.trace.charges[queries.rows] = _numpy(mixture.charges)
         if isinstance(mechanism, GNMax):
             pmfs = member_pmfs(given, queries.public, halves=False)
-            bound = mechanism.probability_bound(mechanism.votes(pmfs.members), queries.tokens)
+            bound = mechanism.probability_bound(mechanism.votes(pmfs.parts()), queries.tokens)
             self.trace.log_probability[queries.rows] = _numpy(bound.clamp(min=_LEAST).log())
         else:
             self.trace.log_probability[queries.rows] = queries.of_tokens(mixture.pmf)
         return mixture
 
 
-def _with_repeatable_noise(mechanism: SubsampleAggregate, given: Tensor, queries: _Queries) -> Mixture:
-    """One draw of noise per query, a function of the query's number: sweeps agree with single runs.
+def _with_rest(pmfs: Tensor, kept: Tensor) -> Tensor:
+    """The kept entries of pmfs [..., V], and the mass of all others as one entry more."""
+    found = pmfs.gather(-1, kept)
+    return torch.cat([found, (1 - found.sum(-1, keepdim=True)).clamp(min=0)], -1)
 
-    Nothing is released here, so that the noise need not be unpredictable.
+
+def _one_by_one(mechanism: Mechanism, given: Tensor, queries: _Queries) -> Mixture:
+    """Mix each query alone, as the service does: the search for weights ends elsewhere for a batch.
+
+    Noise is a function of the query's number, so that sweeps agree with single runs. Nothing is released
+    here: it need not be unpredictable.
     """
     mixtures = []
     for row in range(len(given)):
-        mechanism.noise.manual_seed(queries.start + row)
+        if isinstance(mechanism, SubsampleAggregate | GNMax):
+            mechanism.noise.manual_seed(queries.start + row)
         mixtures.append(mechanism.mix(given[row], queries.public[row]))
     return Mixture(
         *(

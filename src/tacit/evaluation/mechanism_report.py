@@ -21,7 +21,7 @@ from tacit.statistics import FEW_USERS, Estimate, FloatArray, bootstrap_over_use
 
 DELTA: Final = 1e-5
 LOWER_BOUND: Final = "perplexity is a lower bound"
-ONE_DRAW: Final = "one draw of noise per query"
+ONE_DRAW: Final = "one draw of noise per query, zeros as 2^-62"
 INSTANCE_SPECIFIC: Final = "instance-specific, not DP"
 NO_GUARANTEE: Final = "no guarantee"
 
@@ -53,6 +53,7 @@ class MechanismRow:
     queries: FloatArray  # [stretches]
     answered_queries: FloatArray  # [stretches]
     stopped: FloatArray  # [stretches]
+    delta: float = DELTA
     surrogate: Estimate | None = None  # perplexity on the surrogate's text, where a target was calibrated
 
     @property
@@ -85,8 +86,8 @@ class MechanismRow:
         return self._mean(self.answered_queries, np.ones(self.stretches))
 
     def dp_epsilon(self) -> float | None:
-        """Epsilon at delta = 1e-5, where the guarantee is one that converts."""
-        return self.guarantee.to_dp(DELTA).epsilon if self.guarantee.kind == "rdp" else None
+        """Epsilon at the row's delta, where the guarantee is one that converts."""
+        return self.guarantee.to_dp(self.delta).epsilon if self.guarantee.kind == "rdp" else None
 
     @property
     def target_label(self) -> str:
@@ -131,7 +132,7 @@ class MechanismRow:
             "stretches_stopped": int(self.stopped.sum()),
             "queries_per_stretch": float(self.queries.mean()),
             "dp_epsilon": self.dp_epsilon(),
-            "dp_delta": None if self.dp_epsilon() is None else DELTA,
+            "dp_delta": None if self.dp_epsilon() is None else self.delta,
             "surrogate_perplexity": None if self.surrogate is None else self.surrogate.to_json(),
             "labels": list(self.labels),
             "guarantee": self.guarantee.to_json(),
@@ -167,7 +168,7 @@ class MechanismReport:
             if row.stretches < WANTED_STRETCHES:
                 told.append(
                     f"{row.stretches} stretches of {queries:,} queries, where {WANTED_STRETCHES} are wanted: "
-                    "the held-out text has no more, and these intervals are too narrow."
+                    "the text measured on has no more, and these intervals are too narrow."
                 )
             if row.queries.mean() < queries:
                 told.append(

@@ -63,6 +63,7 @@ class Tuning:
     surrogate: Run | None = None
     oracle: bool = False
     grid: Grid = field(default_factory=Grid)
+    support: int | None = 2048  # candidates are compared over so many tokens; the one chosen is measured anew
 
     def __post_init__(self) -> None:
         if self.oracle and self.surrogate is not None:
@@ -78,6 +79,7 @@ def evaluate_mechanisms(
     max_blocks: int | None = None,
     nonprivate: Run | None = None,
     tuning: Tuning | None = None,
+    support: int | None = None,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> MechanismReport:
@@ -92,6 +94,7 @@ def evaluate_mechanisms(
         max_blocks: blocks to measure on; None takes what 20 stretches of the longest budget need.
         nonprivate: a Run that fine-tuned one model on the same text, for comparison.
         tuning: where targets come from, if not from the sweep.
+        support: mix over so many likely tokens and one outcome for the rest: fast, and an approximation.
         device: where the models run.
         progress: told of every query.
     """
@@ -117,16 +120,20 @@ def evaluate_mechanisms(
     settings = sweep.settings(ensemble.parts)
     found: dict[Setting, MechanismRow] = {}
     if tuning.surrogate is not None:
-        found = _on_surrogate(
-            tuning.surrogate, sweep, settings, tuning.grid, blocks.block_size, max_blocks, device, progress
-        )
+        found = _on_surrogate(tuning, sweep, settings, blocks.block_size, max_blocks, device, progress)
         settings = tuple(dict.fromkeys(found[setting].setting for setting in settings))
     other = None if nonprivate is None else _of_one_model(nonprivate, ensemble, blocks, progress)
-    measurement = Measurement(ensemble, blocks, other, progress)
     if tuning.oracle:
-        rows = best_rows(settings, tuning.grid, "oracle", measurement.rows)
-    else:
-        rows = measurement.rows(settings)
+        rough = Measurement(ensemble, blocks, other, progress, support=tuning.support)
+        best = best_rows(settings, tuning.grid, "oracle", rough.rows)
+        settings = tuple(dict.fromkeys(row.setting for row in best))
+    measurement = Measurement(ensemble, blocks, other, progress, support=support)
+    rows = measurement.rows(settings)
+    if support is not None:
+        remarks += (
+            f"Approximate: mixed over the {support:,} likeliest tokens and one outcome for all others; "
+            "weights are a little too large, and charges a little off.",
+        )
     on_surrogate = {row.setting: row for row in found.values()}
     rows = tuple(
         with_surrogate(row, on_surrogate[row.setting]) if row.setting in on_surrogate else row for row in rows
@@ -145,9 +152,12 @@ class Measurement:
         blocks: HeldOutBlocks,
         nonprivate: FloatArray | None = None,
         progress: Progress | None = None,
+        *,
+        support: int | None = None,
     ) -> None:
+        """``support`` makes mixing approximate and fast: see `mechanism_pmfs`."""
         self.ensemble, self.blocks = ensemble, blocks
-        self._nonprivate = nonprivate
+        self._nonprivate, self._support = nonprivate, support
         self._progress = progress or Silent()
         self._traces: Traces | None = None
 
@@ -160,7 +170,7 @@ class Measurement:
         """One row per setting, from one pass of the models."""
         check_settings(settings, self.ensemble)
         stretched = {one.budget.queries: stretches(self.blocks, one.budget.queries) for one in settings}
-        traces = trace(self.ensemble, self.blocks, settings, progress=self._progress)
+        traces = trace(self.ensemble, self.blocks, settings, support=self._support, progress=self._progress)
         self._traces = traces
         return tuple(
             row_of(
@@ -255,16 +265,17 @@ def _limited(blocks: HeldOutBlocks, sweep: Sweep, max_blocks: int | None) -> Hel
 
 
 def _on_surrogate(
-    surrogate: Run,
+    tuning: Tuning,
     sweep: Sweep,
     settings: Sequence[Setting],
-    grid: Grid,
     block_size: int,
     max_blocks: int | None,
     device: str,
     progress: Progress,
 ) -> dict[Setting, MechanismRow]:
     """The best candidate of every setting, by the surrogate's own held-out text, which is public."""
+    surrogate = tuning.surrogate
+    assert surrogate is not None  # noqa: S101 - an invariant of the caller
     ensemble = load_ensemble(surrogate, device=device)
     text = held_out_text(surrogate, ensemble.public.tokenizer, progress)
     try:
@@ -273,7 +284,8 @@ def _on_surrogate(
     except InputError as problem:
         raise InputError(f"The surrogate {surrogate.folder} cannot be used: {problem}") from None
     progress.remark(f"calibrating targets on {surrogate.folder}")
-    return calibrated(settings, grid, Measurement(ensemble, blocks, progress=progress).rows)
+    rough = Measurement(ensemble, blocks, progress=progress, support=tuning.support)
+    return calibrated(settings, tuning.grid, rough.rows)
 
 
 def _of_one_model(other: Run, ensemble: Ensemble, blocks: HeldOutBlocks, progress: Progress) -> FloatArray:

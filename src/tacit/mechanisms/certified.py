@@ -45,7 +45,7 @@ class Certified:
     def mix(self, parts: Any, public: Any) -> Mixture:
         """The mixture for parts [..., k, V] and public [..., V]; every charge is exactly ``target``."""
         pmfs = member_pmfs(parts, public, halves=False)
-        weights = weights_within(pmfs.members, pmfs.public, order=self.order, loss=self._loss, cap=self.cap)
+        weights = weights_within(pmfs, order=self.order, loss=self._loss, cap=self.cap)
         charges = torch.full_like(weights, self.target)
         return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), charges)
 
@@ -56,9 +56,7 @@ class Certified:
         public model are all that has to run for a token. Which slot was drawn must stay secret.
         """
         pmfs = member_pmfs(torch.as_tensor(part).unsqueeze(-2), public, halves=False)
-        weights = weights_within(
-            pmfs.members, pmfs.public, order=self.order, loss=self._loss, cap=self.cap, k=parts
-        )
+        weights = weights_within(pmfs, order=self.order, loss=self._loss, cap=self.cap, k=parts)
         return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), weights).pmf
 
     @property
@@ -94,13 +92,13 @@ class Individual:
             limit = torch.minimum(limit, left.reshape(limit.shape).clamp(min=0.0))
         # Leave room for the safety that is added to the charge, so that it stays within what is left.
         room = ((limit - 2 * _ABSOLUTE_SAFETY) * (1 - 2 * _RELATIVE_SAFETY)).clamp(min=0.0)
-        weights = weights_within(pmfs.members, pmfs.public, order=self.order, loss=room, cap=self.cap)
+        weights = weights_within(pmfs, order=self.order, loss=room, cap=self.cap)
         weights = torch.where(pmfs.sound & (room > 0), weights, 0.0)
-        losses = slot_losses(pmfs.members, pmfs.public, weights, order=self.order, cap=self.cap)
+        losses = slot_losses(pmfs, weights, order=self.order, cap=self.cap)
         charges = losses * (1 + _RELATIVE_SAFETY) + _ABSOLUTE_SAFETY
         return _mixture(pmfs, weights, torch.where(weights > 0, charges, 0.0))
 
 
 def _mixture(pmfs: MemberPmfs, weights: Tensor, charges: Tensor) -> Mixture:
-    mixed = torch.lerp(pmfs.public.unsqueeze(1), pmfs.members, weights.unsqueeze(-1))
+    mixed = torch.lerp(pmfs.public.unsqueeze(1), pmfs.parts(), weights.unsqueeze(-1))
     return Mixture(*(pmfs.restore(part) for part in (mixed.mean(1), weights, charges, pmfs.sound)))

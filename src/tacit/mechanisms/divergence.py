@@ -45,30 +45,46 @@ def _series(x: Tensor, order: float) -> Tensor:
     return total.mul_(x).mul_(x)
 
 
+class DivergenceSum:
+    """Both directions of a divergence, added up block by block over a vocabulary."""
+
+    def __init__(self, shape: tuple[int, ...], order: float) -> None:
+        self._order = order
+        self._forward = torch.zeros(shape, dtype=torch.float64)
+        self._backward = torch.zeros(shape, dtype=torch.float64)
+        # The same sums by logarithms, for orders and ratios whose powers overflow.
+        self._logs = torch.full((2, *shape), -math.inf, dtype=torch.float64)
+
+    def add(self, P: Tensor, Q: Tensor) -> None:
+        """One more block [..., n] of both distributions; shapes broadcast to [*shape, n]."""
+        gap = P - Q
+        if self._order == 2:
+            gap.square_()
+            self._forward += (gap / Q).sum(-1)
+            self._backward += gap.div_(P).sum(-1)
+            return
+        forward = (Q * phi(gap / Q, self._order)).sum(-1)
+        backward = (P * phi(gap.div_(P).neg_(), self._order)).sum(-1)
+        self._forward += forward
+        self._backward += backward
+        log_p, log_q = P.log(), Q.log()
+        for i, (a, b) in enumerate(((log_p, log_q), (log_q, log_p))):
+            power = torch.logsumexp(self._order * a + (1 - self._order) * b, -1)
+            self._logs[i] = torch.logaddexp(self._logs[i], power)
+
+    def symmetric(self) -> Tensor:
+        """The larger of both directions."""
+        excess = torch.maximum(self._forward, self._backward)
+        if self._order == 2:  # floored distributions: no term is beyond 1e18
+            return torch.log1p(excess)
+        exact = torch.log1p(excess) / (self._order - 1)
+        return torch.where(torch.isfinite(excess), exact, self._logs.amax(0) / (self._order - 1))
+
+
 def symmetric_divergence(first: Tensor, second: Tensor, order: float) -> Tensor:
     """The larger of D(first || second) and D(second || first) over the last axis; shapes broadcast."""
-    shape = (first[..., :1] + second[..., :1]).shape[:-1] + first.shape[-1:]
-    forward = torch.zeros(shape[:-1], dtype=torch.float64, device=first.device)
-    backward = torch.zeros_like(forward)
-    for block in blocks_of(shape[-1], max(1, math.prod(shape[:-1]))):
-        P, Q = first[..., block], second[..., block]
-        gap = P - Q
-        if order == 2:
-            gap.mul_(gap)
-            forward += (gap / Q).sum(-1)
-            backward += gap.div_(P).sum(-1)
-        else:
-            forward += (Q * phi(gap / Q, order)).sum(-1)
-            backward += (P * phi(gap.div_(P).neg_(), order)).sum(-1)
-    excess = torch.maximum(forward, backward)
-    divergence = torch.log1p(excess) / (order - 1)
-    overflown = ~torch.isfinite(excess)
-    if bool(overflown.any()):
-        exact = torch.maximum(_by_logarithms(first, second, order), _by_logarithms(second, first, order))
-        divergence = torch.where(overflown, exact, divergence)
-    return divergence
-
-
-def _by_logarithms(P: Tensor, Q: Tensor, order: float) -> Tensor:
-    """For sums that overflow: far from 1, so that logarithms lose nothing."""
-    return torch.logsumexp(order * P.log() + (1 - order) * Q.log(), dim=-1) / (order - 1)
+    shape = (first[..., :1] + second[..., :1]).shape[:-1]
+    total = DivergenceSum(shape, order)
+    for block in blocks_of(first.shape[-1], math.prod(shape)):
+        total.add(first[..., block], second[..., block])
+    return total.symmetric()

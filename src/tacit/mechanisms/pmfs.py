@@ -1,10 +1,14 @@
-"""Next-token distributions as mechanisms take them: checked, float64, with one floor for all.
+"""Next-token distributions as mechanisms take them: checked, and with one floor for all.
 
 Shapes: k parts, V tokens, leading axes are independent queries (a batch, the positions of a text).
 
 Every pmf, the public one too, is mixed with a little of the uniform distribution (`FLOOR`). The floor does
 not depend on any data, and it makes all supports equal: without it a token that one model underflows to
 zero would cost an infinite divergence.
+
+What is sampled and charged is float64, whatever comes in. Members that come in single precision stay so
+until a block of them is needed, and their *weights* are searched in single precision: a weight may be any
+function of its part, and only the charge must be exact.
 """
 
 from __future__ import annotations
@@ -21,22 +25,42 @@ from tacit.errors import InputError
 FLOOR = 1e-9
 # What single precision leaves of a sum of one after a softmax over a large vocabulary.
 SUM_TOLERANCE = 1e-5
+_EVERYTHING = slice(None)
 
 
 @dataclass(frozen=True)
 class MemberPmfs:
-    """Floored pmfs of members and of the public model, with the leading axes flattened into one.
+    """Distributions of members and of the public model, with the leading axes flattened into one.
 
-    members  [N, k, ..., V]; a slot whose pmf was not finite holds the public pmf instead
-    public   [N, V]
-    sound    [N, k]; False where a slot was replaced
+    members  [N, k, H, V] as they came, H models per part; an unsound slot holds the public pmf instead
+    scale    [N, k, H] what makes a member sum to 1 - FLOOR
+    public   [N, V] float64, floored
+    sound    [N, k] False where a slot's pmf was not finite
     leading  the axes that were flattened
     """
 
     members: Tensor
+    scale: Tensor
     public: Tensor
     sound: Tensor
     leading: tuple[int, ...]
+
+    @property
+    def single_precision(self) -> bool:
+        """Whether the members came in less than float64."""
+        return self.members.dtype != torch.float64
+
+    def floored(self) -> Tensor:
+        """[N, k, H, V] all members, float64 and floored."""
+        return torch.mul(self.members, self.scale.unsqueeze(-1)).add_(FLOOR / self.members.shape[-1])
+
+    def parts(self, block: slice = _EVERYTHING) -> Tensor:
+        """[N, k, block] the mean of each part's models, float64 and floored."""
+        share = (self.scale / self.members.shape[2]).unsqueeze(-1)
+        total = torch.mul(self.members[:, :, 0, block], share[:, :, 0])
+        for half in range(1, self.members.shape[2]):
+            total += self.members[:, :, half, block] * share[:, :, half]
+        return total.add_(FLOOR / self.members.shape[-1])
 
     def restore(self, flat: Tensor) -> Tensor:
         """Give a result back the leading axes of the input."""
@@ -44,14 +68,14 @@ class MemberPmfs:
 
 
 def member_pmfs(members: Any, public: Any, *, halves: bool) -> MemberPmfs:
-    """Check and floor ``members`` [..., k, 2, V] (or [..., k, V]) and ``public`` [..., V].
+    """Check ``members`` [..., k, 2, V] (or [..., k, V]) and ``public`` [..., V].
 
     A member that is not finite makes its own slot answer as the public model: that is a function of this
     part alone. Making the whole query public instead would tell an observer that some part failed.
     """
     inner = 3 if halves else 2
     shape = "[..., k, 2, V]" if halves else "[..., k, V]"
-    values, base = _tensor(members), _tensor(public)
+    values, base = _tensor(members), _tensor(public).to(torch.float64)
     if values.ndim < inner or (halves and values.shape[-2] != 2):
         raise InputError(f"members have shape {tuple(values.shape)}; expected {shape}.")
     if values.shape[-inner] < 1:
@@ -68,46 +92,39 @@ def member_pmfs(members: Any, public: Any, *, halves: bool) -> MemberPmfs:
         raise InputError(
             f"public has shape {tuple(base.shape)}, members {tuple(values.shape)}: leading axes must agree."
         ) from None
-    values = values.reshape(-1, *values.shape[-inner:])
+    values = values.reshape(-1, values.shape[-inner], 2 if halves else 1, values.shape[-1])
     base = base.reshape(-1, base.shape[-1])
-    if not bool(torch.isfinite(base).all()):
-        raise InputError("the public model's pmf is not finite; nothing can be answered.")
-    _refuse_what_is_no_pmf(base, "public")
+    floored = floored_public(base)
     # One reduction finds every non-finite entry: infinities and NaN survive a sum.
-    sums = values.sum(-1)
-    sound = torch.isfinite(sums).flatten(2).all(-1) if halves else torch.isfinite(sums)
-    slots = sound.view(*sound.shape, *(1,) * (inner - 1))
-    whole = base.view(len(base), *(1,) * (inner - 1), -1)
+    sums = values.sum(-1, dtype=torch.float64)
+    sound = torch.isfinite(sums).all(-1)
     if not bool(sound.all()):
-        values = torch.where(slots, values, whole)
-        sums = values.sum(-1)
-    _refuse_what_is_no_pmf(values, "members", sums)
-    return MemberPmfs(_floored(values, sums), _floored(base, base.sum(-1)), sound, tuple(leading))
+        values = torch.where(sound[..., None, None], values, base[:, None, None].to(values.dtype))
+        sums = values.sum(-1, dtype=torch.float64)
+    _refuse_what_is_no_pmf(values, sums, "members")
+    return MemberPmfs(values, (1 - FLOOR) / sums, floored, sound, tuple(leading))
 
 
 def floored_public(public: Any) -> Tensor:
     """The public model's own answer, with the floor that every distribution has."""
-    base = _tensor(public)
+    base = _tensor(public).to(torch.float64)
     if not bool(torch.isfinite(base).all()):
         raise InputError("the public model's pmf is not finite; nothing can be answered.")
-    _refuse_what_is_no_pmf(base, "public")
-    return _floored(base, base.sum(-1))
+    sums = base.sum(-1)
+    _refuse_what_is_no_pmf(base, sums, "public")
+    return torch.mul(base, ((1 - FLOOR) / sums).unsqueeze(-1)).add_(FLOOR / base.shape[-1])
 
 
 def _tensor(values: Any) -> Tensor:
     if isinstance(values, Tensor):
-        return values.detach().to(torch.float64)
+        kept = values.dtype in (torch.float32, torch.float64)
+        return values.detach() if kept else values.detach().to(torch.float32)
     return torch.from_numpy(np.array(values, dtype=np.float64))
 
 
-def _refuse_what_is_no_pmf(values: Tensor, name: str, sums: Tensor | None = None) -> None:
+def _refuse_what_is_no_pmf(values: Tensor, sums: Tensor, name: str) -> None:
     if bool((values.amin() < 0).item()):
         raise InputError(f"{name}: a pmf has no negative entries.")
-    worst = float(((values.sum(-1) if sums is None else sums) - 1).abs().max())
+    worst = float((sums - 1).abs().max())
     if worst > SUM_TOLERANCE:
         raise InputError(f"{name}: a pmf's sum is off by {worst:.2g}; normalise it to 1.")
-
-
-def _floored(values: Tensor, sums: Tensor) -> Tensor:
-    """Normalise exactly and mix with the uniform distribution."""
-    return torch.mul(values, ((1 - FLOOR) / sums).unsqueeze(-1)).add_(FLOOR / values.shape[-1])

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mechanisms.divergence import symmetric_divergence
+from tacit.mechanisms.pmfs import MemberPmfs
 from tacit.mechanisms.weights import allowed_excess, largest_weights
 
 
@@ -41,33 +42,36 @@ def shared_mass(parts: int, cap: float) -> float:
 
 
 def weights_within(
-    parts: Tensor, public: Tensor, *, order: float, loss: Tensor | float, cap: float, k: int | None = None
+    pmfs: MemberPmfs, *, order: float, loss: Tensor | float, cap: float, k: int | None = None
 ) -> Tensor:
     """[N, k]: each slot's largest weight up to ``cap`` with l_i at most ``loss`` (a number, or [N, k]).
 
-    ``k`` is the number of slots of the whole mixture, where ``parts`` holds only some of them.
+    ``k`` is the number of slots of the whole mixture, where ``pmfs`` holds only some of them. The bound is
+    proven in double precision whatever the members came in: here it is the guarantee.
     """
+    parts = pmfs.parts()
     k = parts.shape[1] if k is None else k
     c = shared_mass(k, cap)
-    base = public.unsqueeze(1).expand_as(parts)
+    base = pmfs.public.unsqueeze(1).expand_as(parts)
     gap = parts - base
     scaled = largest_weights(
         torch.stack((base, parts), dim=2),  # m~ against r, and r against m~
-        torch.stack((gap, -gap), dim=2),
-        public,
+        gap.unsqueeze(2) if order == 2 else torch.stack((gap, -gap), dim=2),
+        pmfs.public,
         order=order,
         excess=allowed_excess(order, loss) / c,
         limit=torch.tensor(cap / (k * c), dtype=torch.float64),
+        exact_steps=2 if pmfs.single_precision and order == 2 else None,
     )
     return (scaled * (k * c)).clamp(max=cap)
 
 
-def slot_losses(parts: Tensor, public: Tensor, weights: Tensor, *, order: float, cap: float) -> Tensor:
+def slot_losses(pmfs: MemberPmfs, weights: Tensor, *, order: float, cap: float) -> Tensor:
     """[N, k]: l_i at the given weights."""
-    k = parts.shape[1]
+    k = weights.shape[1]
     c = shared_mass(k, cap)
-    base = public.unsqueeze(1)
-    centred = torch.lerp(base, parts, (weights / (k * c)).unsqueeze(-1))
+    base = pmfs.public.unsqueeze(1)
+    centred = torch.lerp(base, pmfs.parts(), (weights / (k * c)).unsqueeze(-1))
     distance = symmetric_divergence(centred, base, order)
     exponent = (order - 1) * distance
     # log(1 + c (e^t - 1)), without overflow for the largest t.

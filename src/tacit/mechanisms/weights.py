@@ -23,7 +23,7 @@ from tacit.mechanisms.divergence import blocks_of, phi
 # Evaluations: in single precision to come near (order 2, where nothing overflows), in double precision to
 # arrive and to prove. The hard cases of the tests need all of them; ordinary ones arrive after half.
 ROUGH_STEPS = 6
-EXACT_STEPS = {2.0: 5}
+EXACT_STEPS = 5
 EXACT_STEPS_OTHERWISE = 16
 # The bound is met with this much to spare, for the rounding of the evaluation itself.
 _MARGIN = 1 - 1e-11
@@ -38,29 +38,44 @@ def allowed_excess(order: float, divergence: Tensor | float) -> Tensor:
 
 
 def largest_weights(
-    targets: Tensor, differences: Tensor, public: Tensor, *, order: float, excess: Tensor, limit: Tensor
+    targets: Tensor,
+    differences: Tensor,
+    public: Tensor,
+    *,
+    order: float,
+    excess: Tensor,
+    limit: Tensor,
+    exact_steps: int | None = None,
 ) -> Tensor:
     """For each row, the largest weight up to ``limit`` whose excess is at most ``excess``.
 
     targets      [N, k, D, V] the Q of every pair; D counts directions
-    differences  [N, k, D, V] P - Q (D may be 1 where only its square matters, at order 2)
-    public       [N, V] the base r
+    differences  [N, k, D, V] P - Q; at order 2 only its square matters, and it is [N, k, 1, V]
+    public       [N, V] the base r, above 0 everywhere
     excess       [N, k] or broadcastable
     limit        [N, k] or broadcastable, within [0, 1]
+    exact_steps  evaluations in double precision; 0 (order 2 only) leaves the bound kept to single precision
     Returns [N, k]: the smallest over directions, feasible in each.
     """
     rows = targets.shape[:-1]
     bound = (excess * _MARGIN).to(torch.float64).expand(rows[:2]).unsqueeze(-1).expand(rows)
     top = limit.to(torch.float64).expand(rows[:2]).unsqueeze(-1).expand(rows)
-    base = public[:, None, None, :]
-    weight = top
+    if exact_steps is None:
+        exact_steps = EXACT_STEPS if order == 2 else EXACT_STEPS_OTHERWISE
+    start = None
     if order == 2:
-        rough = (targets.float(), differences.float(), base.float())
-        weight = _approach(
-            top.float(), rough, order, bound.float(), top.float(), ROUGH_STEPS
-        ).nearest.double()
-    steps = EXACT_STEPS.get(order, EXACT_STEPS_OTHERWISE)
-    return _approach(weight, (targets, differences, base), order, bound, top, steps).feasible.amin(-1)
+        rough = _Pair(targets.float(), differences.float(), public.float(), order)
+        # At weight 1 nothing of the public model is left to keep a sum finite in single precision.
+        ceiling = top.float().clamp(max=1 - 2**-23)
+        found = _approach(rough.start(bound.float()), rough, bound.float(), ceiling, ROUGH_STEPS)
+        if exact_steps == 0:
+            # Single precision knows the bound to a few parts in a million; keep that far away from it.
+            settled = torch.where(found.feasible >= ceiling, top, found.feasible.double() * (1 - 1e-5))
+            return settled.amin(-1)
+        start = torch.where(found.feasible >= ceiling, top, found.nearest.double())
+    pair = _Pair(targets.double(), differences.double(), public, order)
+    first = pair.start(bound) if start is None else start
+    return _approach(first, pair, bound, top, exact_steps).feasible.amin(-1)
 
 
 @dataclass(frozen=True)
@@ -69,15 +84,13 @@ class _Approach:
     feasible: Tensor  # the largest weight that is known to keep the bound
 
 
-def _approach(
-    start: Tensor, pair: tuple[Tensor, Tensor, Tensor], order: float, bound: Tensor, top: Tensor, steps: int
-) -> _Approach:
+def _approach(start: Tensor, pair: _Pair, bound: Tensor, top: Tensor, steps: int) -> _Approach:
     """Newton on log E against logit w, where the curve is nearly straight at both ends, within a bracket."""
     weight, feasible = torch.minimum(start, top), torch.zeros_like(top)
     low, high = torch.full_like(top, -_FAR), torch.logit(top).clamp(max=_FAR)
     goal = bound.log()
     for _ in range(steps):
-        found, slope = _evaluate(weight, *pair, order)
+        found, slope = pair.evaluate(weight)
         place = torch.logit(weight).clamp(-_FAR, _FAR)
         fits = found <= bound
         shrunk = torch.where(fits, weight, weight * (bound / found))  # feasible by convexity
@@ -86,35 +99,53 @@ def _approach(
         high = torch.where(fits, high, torch.minimum(high, place))
         # d logit(w) = d log(w) / (1 - w); at w = 1 the distance to go is all there is to know.
         newton = place + (goal - found.log()) / (slope * (1 - weight)).clamp(min=1e-6)
-        inside = (newton > low) & (newton < high)  # false for NaN, so that an overflow halves the bracket
+        # A step beyond the largest weight looks there; NaN, from an overflow, halves the bracket.
+        newton = torch.where(fits & (newton >= high), high, newton)
+        inside = (newton > low) & (newton <= high)
         weight = torch.minimum(torch.sigmoid(torch.where(inside, newton, (low + high) / 2)), top)
-        weight = torch.where(feasible >= top, top, weight)
+        weight = torch.where((feasible >= top) | (inside & (newton >= torch.logit(top))), top, weight)
     return _Approach(weight, feasible)
 
 
-def _evaluate(
-    weight: Tensor, targets: Tensor, differences: Tensor, base: Tensor, order: float
-) -> tuple[Tensor, Tensor]:
-    """Excess and its slope in log-log coordinates.
+class _Pair:
+    """E(w) and its slope for many pairs at once.
 
     With x = w (P-Q) / Q_w:  E = sum Q_w phi(x)  and  w E' = sum phi(x) (Q_w - r) + a ((1+x)^(a-1) - 1) x r.
+    At order 2 these are ``w^2 sum d^2/Q_w`` and a slope of ``1 + sum d^2 r/Q_w^2 / sum d^2/Q_w``: two inner
+    products with powers of 1/Q_w, whose other factors do not depend on w.
     """
-    excess = torch.zeros_like(weight)
-    growth = torch.zeros_like(weight)
-    w = weight.unsqueeze(-1)
-    for block in blocks_of(targets.shape[-1], weight.numel()):
-        r, d = base[..., block], differences[..., block]
-        mixed = torch.lerp(r, targets[..., block], w)  # exact to rounding: it never cancels towards 0
+
+    def __init__(self, targets: Tensor, differences: Tensor, public: Tensor, order: float) -> None:
+        self._targets, self._order = targets, order
+        self._base = public[:, None, None, :]
+        self._differences = differences
         if order == 2:
-            term = d * d / mixed
-            excess += term.sum(-1)
-            growth += term.mul_(r).div_(mixed).sum(-1)
-        else:
-            x = w * d / mixed
-            bend = phi(x, order).clamp_(min=0)
-            excess += (mixed * bend).sum(-1)
-            power = torch.expm1((order - 1) * torch.log1p(x))
-            growth += (bend * (mixed - r) + order * power * x * r).sum(-1)
-    if order == 2:
-        return weight * weight * excess, 1 + growth / excess
-    return excess, growth / excess
+            self._squares = differences.square().transpose(-1, -2)  # [N, k, V, 1]
+            self._weighted = self._squares * public[:, None, :, None]
+
+    def start(self, bound: Tensor) -> Tensor:
+        """Where E would reach the bound if it were ``a(a-1)/2 sum d^2/r`` times w^2, as it is near 0."""
+        factor = self._order * (self._order - 1) / 2
+        curvature = (self._differences.square() / self._base).sum(-1)
+        return torch.sqrt(bound / (factor * curvature)).clamp(max=1.0)
+
+    def evaluate(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Excess, and its slope in log-log coordinates."""
+        excess, growth = torch.zeros_like(weight), torch.zeros_like(weight)
+        w = weight.unsqueeze(-1)
+        for block in blocks_of(self._targets.shape[-1], weight.numel()):
+            r = self._base[..., block]
+            mixed = torch.lerp(r, self._targets[..., block], w)  # it never cancels towards 0
+            if self._order == 2:
+                mixed.reciprocal_()
+                excess += (mixed @ self._squares[:, :, block]).squeeze(-1)
+                growth += (mixed.mul_(mixed) @ self._weighted[:, :, block]).squeeze(-1)
+            else:
+                x = w * self._differences[..., block] / mixed
+                bend = phi(x, self._order).clamp_(min=0)
+                excess += (mixed * bend).sum(-1)
+                power = torch.expm1((self._order - 1) * torch.log1p(x))
+                growth += (bend * (mixed - r) + self._order * power * x * r).sum(-1)
+        if self._order == 2:
+            return weight * weight * excess, 1 + growth / excess
+        return excess, growth / excess

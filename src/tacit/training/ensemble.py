@@ -157,6 +157,9 @@ def _train_groups(
     if len(groups) > 1:
         progress.phase("training", steps * len(groups))
         inside = _OneBar(progress)
+    # What a process has left that was killed while it wrote: the Run's hashes would count it as a member.
+    for leftover in [*builder.members.glob(".*"), *builder.private.glob(".partition.*")]:
+        shutil.rmtree(leftover)
     losses: dict[str, float] = {}
     untouched = True
     for number, group in enumerate(groups):

@@ -26,7 +26,7 @@ from tacit.training.preparation import Prepared, prepare
 from tacit.training.schedule import Schedule
 from tacit.training.trunk_cache import fits_in_memory
 
-_ADAM_BYTES = 4 + 4 + 4  # gradient and two moments, in fp32
+ADAM_BYTES = 4 + 4 + 4  # gradient and two moments, in fp32
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingP
         task = task_for(sample)
         task.cache_trunk(recipe.performance, Path(folder), progress)
         batch = task.make_batch(np.arange(len(sample.rows)))
-        step_seconds = _time_of_step(task, batch)
-        trunk_seconds, trunk_bytes = _trunk_cost(prepared, batch)
+        step_seconds = time_of_step(task, batch)
+        trunk_seconds, trunk_bytes = trunk_cost(prepared, batch)
         weights = trainable(task.model)
         trainable_parameters = sum(parameter.numel() for parameter in weights.values())
         batches = schedule.steps * recipe.training.accumulate
@@ -79,12 +79,13 @@ def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingP
             steps=schedule.steps,
             parameters=sum(parameter.numel() for parameter in prepared.public.model.parameters()),
             trainable_parameters=trainable_parameters,
-            memory_bytes=_peak_memory() + trainable_parameters * _ADAM_BYTES + trunk_bytes,
+            memory_bytes=peak_memory() + trainable_parameters * ADAM_BYTES + trunk_bytes,
             seconds=step_seconds * batches + trunk_seconds,
         )
 
 
-def _time_of_step(task: NextTokenTask, batch: Batch) -> float:
+def time_of_step(task: NextTokenTask, batch: Batch) -> float:
+    """Seconds of one batch forwards and backwards."""
     task.model.train()
     seconds = 0.0
     for _ in range(2):  # the first pass pays for allocation and thread start
@@ -95,7 +96,7 @@ def _time_of_step(task: NextTokenTask, batch: Batch) -> float:
     return seconds
 
 
-def _trunk_cost(prepared: Prepared, batch: Batch) -> tuple[float, int]:
+def trunk_cost(prepared: Prepared, batch: Batch) -> tuple[float, int]:
     """Seconds and bytes of running the trunk once over all rows."""
     recipe = prepared.recipe
     if not recipe.adapter.trunk_layers or recipe.performance.trunk_cache == "off":
@@ -109,6 +110,7 @@ def _trunk_cost(prepared: Prepared, batch: Batch) -> tuple[float, int]:
     return seconds, size if in_memory else 0
 
 
-def _peak_memory() -> int:
+def peak_memory() -> int:
+    """The most bytes that this process has held."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

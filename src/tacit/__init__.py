@@ -9,27 +9,35 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tacit.corpus import Partition, UserCorpus
     from tacit.evaluation import measure_losses
+    from tacit.mechanisms import Certified, SubMix
+    from tacit.models.ensemble import load_ensemble
     from tacit.models.loading import PublicModel, load_public_model
+    from tacit.prediction import PrivatePredictor
     from tacit.privacy import Guarantee
     from tacit.recipes import Recipe, load_recipe
     from tacit.runs import Run
     from tacit.statistics import Estimate
-    from tacit.training import finetune
+    from tacit.training import finetune, train_ensemble
 
 # Where each name lives. Nothing is imported before it is used: `import tacit` stays light, and the parts
 # that never touch a model do not pay for torch.
 _HOMES = {
+    "Certified": "tacit.mechanisms",
     "Estimate": "tacit.statistics",
     "Guarantee": "tacit.privacy",
     "Partition": "tacit.corpus",
+    "PrivatePredictor": "tacit.prediction",
     "PublicModel": "tacit.models.loading",
     "Recipe": "tacit.recipes",
     "Run": "tacit.runs",
+    "SubMix": "tacit.mechanisms",
     "UserCorpus": "tacit.corpus",
     "finetune": "tacit.training",
+    "load_ensemble": "tacit.models.ensemble",
     "load_public_model": "tacit.models.loading",
     "load_recipe": "tacit.recipes",
     "measure_losses": "tacit.evaluation",
+    "train_ensemble": "tacit.training",
 }
 
 __all__ = [  # noqa: RUF022 - in the order in which they are met
@@ -40,7 +48,12 @@ __all__ = [  # noqa: RUF022 - in the order in which they are met
     "Recipe",
     "load_recipe",
     "finetune",
+    "train_ensemble",
     "Run",
+    "SubMix",
+    "Certified",
+    "load_ensemble",
+    "PrivatePredictor",
     "Guarantee",
     "measure_losses",
     "Estimate",

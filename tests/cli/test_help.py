@@ -77,6 +77,10 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
     arguments = shlex.split(example)[1:]
     if "runs/first" in arguments:
         assert tacit("train", "recipe.yaml", "training.max_steps=1").code == 0
+    if "runs/submix" in arguments or "runs/parts" in arguments:
+        halves, name = ("true", "submix") if "runs/submix" in arguments else ("false", "parts")
+        made = ("method=submix", f"output=runs/{name}", f"ensemble={{parts: 2, halves: {halves}}}")
+        assert tacit("train", "recipe.yaml", "training.max_steps=1", *made).code == 0
     if "parts/private/partition.key" in arguments:
         common = ("--user", "user", "--text", "text", "--parts", "2")
         assert tacit("corpus", "partition", "dialogues.jsonl", "parts", *common).code == 0
@@ -116,21 +120,23 @@ def test_recipes_in_the_readme_and_the_examples_are_valid() -> None:
 def test_the_readme_runs_as_it_stands_but_for_its_size(tmp_path: Path) -> None:
     """The first use, word by word, with the embedded model; only the corpus and the steps are fewer."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    (block,) = (text for text in fenced("console") if "tacit train" in text)
+    first, private = (text for text in fenced("console") if "tacit train" in text)
     fewer = "training.max_steps=1 training.block_size=64 training.batch_size=1"
-    for line in block.strip().splitlines():
+    for line in [*first.strip().splitlines(), *private.strip().splitlines()]:
         command = line.replace("--users 50 --dialogues 4", "--users 6 --dialogues 1")
+        command = command.replace("--queries 256", "--queries 64 --blocks 32 --max-blocks 4")
         command = command.replace("tacit ", f"{sys.executable} -m tacit ", 1)
         command += f" {fewer}" if " train " in command else " --tokens 5" if " generate " in command else ""
         done = subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    (snippet,) = fenced("python")
+    snippet, mechanisms = fenced("python")
     snippet = snippet.replace('"output=second"]', f'"output=second", {", ".join(map(repr, fewer.split()))}]')
     done = subprocess.run(
         [sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("no guarantee")
+    subprocess.run([sys.executable, "-c", mechanisms], cwd=tmp_path, check=True, capture_output=True)
 
 
 def test_claims_in_the_guarantees_name_tests_that_exist() -> None:

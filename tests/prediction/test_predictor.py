@@ -66,7 +66,7 @@ def test_spending_is_what_the_mechanism_charged_and_stop_is_for_good(ensemble: E
     pmfs = torch.softmax(torch.randn(7, 50) * 2, -1)
     members, public = pmfs[1:].reshape(3, 2, 50), pmfs[0]
     choice = MechanismChoice("submix", target=0.5)
-    one = choice.build(3).mix(members, public).charges  # type: ignore[union-attr]
+    one = choice.build(3).mix(members, public).charges
     epsilon = 2.5 * float(one.max())
     drawn: list[int] = []
 

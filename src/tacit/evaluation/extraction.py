@@ -188,7 +188,9 @@ def _attack(
                 continue
             rows.append(target.attacked(plan, name, epsilon, progress))
             if rows_file is not None:
-                write_json(rows_file, known | {key: rows[-1].to_json()}, private=True, overwrite=True)
+                measured = rows[-1].to_json()
+                del measured["verdict"]  # given when all rows are there
+                write_json(rows_file, known | {key: measured}, private=True, overwrite=True)
         tokens = target.tree.tokens_per_generation
     verdicts = judged(rows)
     return ExtractionReport(

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.cli import attack
-from tacit.cli.app import app
 from tests.cli.conftest import Tacit
-
-if not any(group.typer_instance is attack.app for group in app.registered_groups):
-    app.add_typer(attack.app, name="attack")
 
 SMALL = ("attack", "extraction", "--digits", "2", "--codes", "2", "--generations", "10", "--steps", "3")
 

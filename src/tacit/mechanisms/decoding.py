@@ -58,7 +58,8 @@ class Decoding:
 
     def pmfs(self, logits: Tensor, text: Sequence[int] = ()) -> DecodedPmfs:
         """Distributions for one query: logits [M, V] with the public model in row 0, after ``text``."""
-        values = logits.detach().to(torch.float64)
+        # Single precision is what models answer in; what is charged becomes float64 in the mechanism.
+        values = logits.detach().float() if logits.dtype != torch.float64 else logits.detach()
         if values.ndim != 2:
             raise InputError(f"logits have shape {tuple(logits.shape)}; expected [models, vocabulary].")
         values = self._penalised(values, text)

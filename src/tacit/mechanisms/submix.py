@@ -77,7 +77,7 @@ class SubMix:
         mix = _averaged if self.mixing == "averaged" else _per_part
         pmf = torch.empty_like(pmfs.public)
         charge = DivergenceSum(pmfs.sound.shape, self.order)
-        # Block by block over the vocabulary, so that everything between members and charges stays in cache.
+        # Block by block over the vocabulary, so that nothing of size [N, k, V] is kept.
         for block in blocks_of(pmf.shape[-1], 4 * pmfs.sound.numel()):
             base = pmfs.public[:, block].unsqueeze(1)
             whole, without = mix(pmfs.parts(block), weights, base, null=self.guard is not None)

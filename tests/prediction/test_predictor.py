@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit.errors import InputError
 from tacit.mechanisms import Decoding, RandomStopping
@@ -143,6 +146,74 @@ def test_a_broken_member_is_noticed_by_the_operator_and_hurts_nobody_else() -> N
     view = answering.operator_view()
     assert view.alarms == 1
     assert not view.stopped
+
+
+def pmfs_of(parts: int, vocabulary: int = 50) -> tuple[torch.Tensor, torch.Tensor]:
+    """Halves [parts, 2, V] that disagree, and a public pmf."""
+    noise = torch.randn(2 * parts + 1, vocabulary, generator=torch.Generator().manual_seed(4))
+    pmfs = torch.softmax(2 * noise, -1)
+    return pmfs[1:].view(parts, 2, vocabulary), pmfs[0]
+
+
+def test_a_crash_between_charge_and_draw_leaves_the_charge() -> None:
+    """A crash may over-count, never under-count."""
+    members, public = pmfs_of(3)
+
+    def crash(total: int) -> int:
+        raise RuntimeError("power failure")
+
+    answering = Answering(
+        MechanismChoice("submix", target=0.1), parts=3, halves=2, budget=Budget(50.0, 10), randbelow=crash
+    )
+    with pytest.raises(RuntimeError, match="power failure"):
+        answering.draw(members, public)
+    assert min(answering.operator_view().spent) > 0
+
+
+@pytest.mark.parametrize("name", ["submix", "individual", "certified"])
+def test_parallel_clients_never_overspend(name: str) -> None:
+    members, public = pmfs_of(3)
+    choice = MechanismChoice(name, target=0.05)  # type: ignore[arg-type]
+    answering = Answering(choice, parts=3, halves=2, budget=Budget(0.5, 10))
+    with ThreadPoolExecutor(8) as clients:
+        list(clients.map(lambda _: answering.draw(members, public), range(60)))
+    view = answering.operator_view()
+    assert view.answered == 60
+    assert max(view.spent) <= 0.5 + 1e-12
+    if name == "certified":
+        assert view.spent == pytest.approx([0.5] * 3)
+
+
+class Operations(TorchDispatchMode):
+    """Every tensor operation and the shapes it took, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[tuple[str, tuple[object, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor))
+        self.seen.append((str(func), shapes))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["submix", "certified", "individual"])
+def test_the_same_work_is_done_after_the_budget_is_gone(name: str) -> None:
+    members, public = pmfs_of(3)
+    choice = MechanismChoice(name, target=0.05)  # type: ignore[arg-type]
+
+    def operations(epsilon: float) -> list[tuple[str, tuple[object, ...]]]:
+        answering = Answering(choice, parts=3, halves=2, budget=Budget(epsilon, 10), randbelow=lambda n: 0)
+        for _ in range(30):
+            answering.draw(members, public)
+        recorded = Operations()
+        with recorded:
+            answering.draw(members, public)
+        return recorded.seen
+
+    rich, spent = operations(1e6), operations(0.06)
+    assert len(rich) > 50
+    assert rich == spent
 
 
 def test_random_stopping_stops_whatever_the_budget_says() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +90,7 @@ class Answering:
         self._outside = outside
         self._randbelow = randbelow
         self._filter = RenyiFilter(parts=parts, epsilon=budget.epsilon)
+        self._lock = threading.Lock()  # counting, checking and booking are one act, whoever asks
         self._answered = self._alarms = 0
         self._last = math.inf if budget.stopping is None else budget.stopping.draw(randbelow) - 1
         if isinstance(self.mechanism, Certified):
@@ -141,8 +143,11 @@ class Answering:
         if not isinstance(self.mechanism, Certified):
             raise InputError("Only certified mixing can answer from one part; use another executor.")
         pmf = self.mechanism.slot(part, public, parts=parts)
-        self._answered += 1
-        return sample(pmf if self._answered <= self._last else floored_public(public), self._randbelow)
+        instead = floored_public(public)
+        with self._lock:
+            self._answered += 1
+            allowed = self._answered <= self._last
+        return sample(pmf if allowed else instead, self._randbelow)
 
     def secret_slot(self, parts: int) -> int:
         """Which slot answers next: uniform, and never to be shown."""
@@ -151,14 +156,16 @@ class Answering:
     def _charged(self, members: Tensor, public: Tensor) -> Tensor:
         """The distribution to draw from. Everything is computed whether or not it may be used."""
         given: Any = members if needs_halves(self.mechanism) else members.mean(1)
-        if isinstance(self.mechanism, Individual):
-            mixture = self.mechanism.mix(given, public, torch.from_numpy(self._filter.remaining))
-        else:
-            mixture = self.mechanism.mix(given, public)
-        self._alarms += int((~mixture.sound).sum())
-        self._answered += 1
-        allowed = self._book(mixture.charges)
-        return mixture.pmf if allowed else floored_public(public)
+        instead = floored_public(public)
+        with self._lock:
+            if isinstance(self.mechanism, Individual):  # its weights depend on what is left
+                mixture = self.mechanism.mix(given, public, torch.from_numpy(self._filter.remaining))
+            else:
+                mixture = self.mechanism.mix(given, public)
+            self._alarms += int((~mixture.sound).sum())
+            self._answered += 1
+            allowed = self._book(mixture.charges)
+        return mixture.pmf if allowed else instead
 
     def _book(self, charges: Tensor) -> bool:
         if isinstance(self.mechanism, Public | NonPrivate):

@@ -45,7 +45,9 @@ soak: $(READY)
 	$(BIN)/python -m pytest -q -m soak
 
 bench: $(READY)
-	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for name in corpus_memory finetune_throughput ensemble_training ensemble_decode mixing; do \
+	  echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+	@echo "Utility on your own text: $(BIN)/python benchmarks/submix_utility.py --help"
 
 clean:
 	rm -rf $(VENV) demo

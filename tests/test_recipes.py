@@ -56,7 +56,20 @@ def test_overrides_are_parsed_as_yaml_and_merge_into_sections() -> None:
         ("training.epochs=many", "'training.epochs'='many' cannot be used"),
         ("held_out.share=1", "'held_out.share'=1 cannot be used: expected a number below 1"),
         ("training.learning_rate=.nan", "cannot be used: expected a finite number"),
+        (
+            "training.learning_rate=1e30",
+            "'training.learning_rate'='1e30' cannot be used: expected a number of",
+        ),
         ("adapter.kind=top", "kind 'top' needs trunk_layers of at least 1"),
+        (
+            "adapter={kind: full, rank: 4}",
+            "'rank' belongs to kind 'lora' and would be ignored by kind 'full'",
+        ),
+        ("adapter={kind: full, alpha: 4}", "remove adapter.alpha"),
+        ("adapter={kind: top, trunk_layers: 1, dropout: 0.1}", "'dropout' belongs to kind 'lora'"),
+        ("adapter={kind: full, targets: [q_proj]}", "remove adapter.targets"),
+        ("corpus.user=no", "'corpus.user'=False cannot be used: expected text, and YAML reads yes, no, on"),
+        ("performance.trunk_cache=on", "expected 'memory', 'disk' or 'off'"),
         ("method=magic", "'method'='magic' cannot be used: expected 'finetune' or 'submix'"),
         ("training.epochs=1.5", "'training.epochs'=1.5 cannot be used: expected a whole number"),
         ("training.epochs=[2]", "'training.epochs' cannot be used: expected a whole number"),
@@ -102,6 +115,32 @@ def test_mistakes_get_one_sentence_with_the_remedy(override: str, sentence: str)
 def test_full_training_has_no_trunk() -> None:
     with pytest.raises(RecipeError, match="trunk_layers must be 0"):
         parse_recipe(MINIMAL, ["adapter.kind=full", "adapter.trunk_layers=2"])
+
+
+@pytest.mark.parametrize("adapter", ["{kind: full}", "{kind: top, trunk_layers: 2}"])
+def test_the_recipe_of_a_run_that_trains_layers_survives_json(adapter: str) -> None:
+    recipe = parse_recipe(MINIMAL, [f"adapter={adapter}"])
+    assert Recipe.model_validate(recipe.to_json()) == recipe
+
+
+@pytest.mark.parametrize("word", ["off", "'off'", "Off", "no", "false"])
+def test_the_trunk_cache_can_be_off(tmp_path: Path, word: str) -> None:
+    # YAML reads a bare off as false.
+    assert parse_recipe(MINIMAL, [f"performance.trunk_cache={word}"]).performance.trunk_cache == "off"
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"output: a\ncorpus: {{path: x}}\nperformance: {{trunk_cache: {word}}}\n")
+    recipe = load_recipe(path)
+    assert recipe.performance.trunk_cache == "off"
+    assert Recipe.model_validate(recipe.to_json()) == recipe
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"), [("off", False), ("no", False), ("on", True), ("auto", "auto")]
+)
+def test_words_that_yaml_reads_as_true_or_false(word: str, expected: object) -> None:
+    section = parse_recipe(MINIMAL, [*SUBMIX, f"ensemble.joint={word}"]).ensemble
+    assert section is not None
+    assert section.joint == expected
 
 
 def test_a_missing_key_is_named() -> None:

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from tacit.errors import InputError, OutputExists, Tampered
-from tacit.runs import EnsembleRecord, PublicModelRecord, Run, RunBuilder, partial_folder
+from tacit.runs import (
+    EnsembleRecord,
+    PublicModelRecord,
+    Run,
+    RunBuilder,
+    abandon_unfinished,
+    partial_folder,
+)
 
 RECIPE: dict[str, Any] = {"model": {"name": "m"}, "performance": {"threads": 1}}
 MODEL = PublicModelRecord(
@@ -254,3 +261,37 @@ def test_what_can_be_resumed_from_is_not_abandoned(tmp_path: Path) -> None:
         builder.release()
         assert builder.folder.exists() == (kept is not None)
         shutil.rmtree(builder.folder, ignore_errors=True)
+
+
+def test_a_whole_run_is_not_abandoned(tmp_path: Path) -> None:
+    """It may have neither checkpoint nor members, and only lack its name."""
+    builder = RunBuilder.begin(tmp_path / "run", RECIPE)
+    fill(builder)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(OutputExists):
+        finish(builder)
+    builder.abandon()
+    builder.release()
+    (tmp_path / "run").rmdir()
+    again = RunBuilder.begin(tmp_path / "run", RECIPE, resume=True)
+    again.complete().verify_weights()
+    again.release()
+
+
+def test_what_an_interrupted_process_has_left_is_abandoned_unless_it_can_be_resumed(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    assert not abandon_unfinished(output)
+    builder = RunBuilder.begin(output, RECIPE)
+    with pytest.raises(InputError, match="is being trained by another process"):
+        abandon_unfinished(output)
+    builder.release()
+    assert not abandon_unfinished(output)
+    assert not partial_folder(output).exists()
+    builder = RunBuilder.begin(output, RECIPE)
+    fill(builder)
+    (builder.checkpoint / "step-1" / "state.json").write_text("{}")
+    builder.release()
+    assert abandon_unfinished(output)
+    partial_folder(output).rename(tmp_path / "elsewhere")
+    partial_folder(output).mkdir()  # not a run of ours
+    assert abandon_unfinished(output)

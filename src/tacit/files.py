@@ -74,12 +74,20 @@ def new_file(path: Path, *, private: bool = False, overwrite: bool = False) -> I
 
 
 @contextlib.contextmanager
-def new_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Build a folder under a temporary name; it appears, complete and synced, only if the block succeeds."""
+def new_folder(path: Path, *, private: bool = False, called: Path | None = None) -> Iterator[Path]:
+    """Build a folder under a temporary name; it appears, complete and synced, only if the block succeeds.
+
+    Where it cannot be created, the sentence says ``called``: the name that the person gave, if not ``path``.
+    """
     refuse_existing(path)
     make_parent(path)
     temporary = _temporary_sibling(path)
-    temporary.mkdir(mode=PRIVATE_FOLDER_MODE if private else 0o777)
+    try:
+        temporary.mkdir(mode=PRIVATE_FOLDER_MODE if private else 0o777)
+    except OSError as problem:
+        raise InputError(
+            f"Cannot create {called or path} ({problem.strerror}); choose another output."
+        ) from None
     try:
         yield temporary
         sync_tree(temporary)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from tacit.errors import RecipeError
@@ -93,6 +93,17 @@ class AdapterSection(Section):
             raise ValueError("kind 'top' needs trunk_layers of at least 1; kind 'full' trains every layer")
         return self
 
+    @model_validator(mode="after")
+    def _only_lora_has_low_rank_settings(self) -> Self:
+        # By value, not by what was written: the recipe in a Run has every key.
+        for name in ("rank", "alpha", "dropout", "targets"):
+            if self.kind != "lora" and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"'{name}' belongs to kind 'lora' and would be ignored by kind '{self.kind}'; remove "
+                    f"adapter.{name}"
+                )
+        return self
+
 
 class EarlyStopSection(Section):
     """Stop when the loss on *public* text stops falling; private text would steer what is released."""
@@ -113,7 +124,7 @@ class TrainingSection(Section):
     block_size: Tokens = 256
     batch_size: Count = 8
     accumulate: Count = 1
-    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 5e-4
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     warmup: Annotated[float, Field(ge=0, le=1)] = 0.1
     clip: Annotated[float, Field(gt=0)] = 1.0
@@ -138,6 +149,11 @@ class PerformanceSection(Section):
     trunk_cache: Literal["memory", "disk", "off"] = "memory"
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     checkpoint_every: Count = 100
+
+    @field_validator("trunk_cache", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: Any) -> Any:
+        return "off" if value is False else value  # YAML reads a bare off as false
 
 
 class Recipe(Section):
@@ -283,6 +299,8 @@ def expected(error: ErrorDetails) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
+    if kind == "string_type" and isinstance(error["input"], bool):
+        return "expected text, and YAML reads yes, no, on and off as true and false; put it in quotes"
     if kind == "literal_error" and error["loc"][-1:] == ("joint",):
         return "expected auto, true or false"
     if kind == "string_pattern_mismatch" and error["loc"][-1:] == ("device",):

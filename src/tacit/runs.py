@@ -206,7 +206,7 @@ class RunBuilder:
                 f"{folder} holds an unfinished run; continue it with --resume or remove the folder."
             )
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        with new_folder(folder) as new:
+        with new_folder(folder, called=output) as new:
             (new / "private").mkdir(mode=PRIVATE_FOLDER_MODE)
             write_json(new / _BEGUN, {"created": created, "recipe": dict(recipe)}, private=True)
         return cls(output, folder, created, _locked(folder))
@@ -277,7 +277,9 @@ class RunBuilder:
 
     def abandon(self) -> None:
         """Remove what has been begun, unless a resumed run could use a checkpoint or a finished member."""
-        if not any(path.is_file() for kept in (self.checkpoint, self.members) for path in kept.rglob("*")):
+        if not self.is_whole and not any(
+            path.is_file() for kept in (self.checkpoint, self.members) for path in kept.rglob("*")
+        ):
             shutil.rmtree(self.folder)
 
     def release(self) -> None:
@@ -341,6 +343,18 @@ class RunBuilder:
         (self.folder / _LOCK).unlink(missing_ok=True)
         name_folder(self.folder, self.output)
         return Run(self.output, run.manifest)
+
+
+def abandon_unfinished(output: Path) -> bool:
+    """Abandon the unfinished run of an output that nobody holds; returns whether there is one to resume."""
+    folder = partial_folder(output)
+    if (folder / _BEGUN).is_file():
+        builder = RunBuilder(output, folder, "", _locked(folder))
+        try:
+            builder.abandon()
+        finally:
+            builder.release()
+    return folder.exists()
 
 
 def _locked(folder: Path) -> int:

@@ -67,6 +67,22 @@ BAD_CALLS = [
     ("train absent.yaml", 2, "absent.yaml"),
     ("train recipe.yaml training.epoch=2", 2, "did you mean 'epochs'"),
     ("train recipe.yaml output=dialogues.jsonl", 2, "exists already"),
+    ("train recipe.yaml output=/proc/nope", 2, r"Cannot create /proc/nope \(.*choose another output"),
+    ("train recipe.yaml output=dialogues.jsonl/x", 2, "Cannot create the folder dialogues.jsonl"),
+    ("train recipe.yaml --dry-run --resume", 2, "--dry-run plans .* --resume continues"),
+    ("train recipe.yaml training.learning_rate=1e30", 2, "training.learning_rate.*at most 1"),
+    ("train recipe.yaml adapter.kind=top", 2, "'rank' belongs to kind 'lora'"),
+    ("train recipe.yaml training.early_stop.public_text=absent.txt", 2, "absent.txt does not exist"),
+    (
+        "train recipe.yaml training.early_stop.public_text=absent.txt --dry-run",
+        2,
+        "absent.txt does not exist",
+    ),
+    (
+        "train recipe.yaml training.early_stop.public_text=dialogues.jsonl --dry-run",
+        2,
+        "of the private corpus",
+    ),
     ("train recipe.yaml adapter.trunk_layers=9", 2, "leaves nothing to train"),
     ("train recipe.yaml adapter.rank=1000000000", 2, "adapter.rank.*at most"),
     ("train recipe.yaml adapter.targets=[]", 2, "adapter.targets.*not empty"),
@@ -93,6 +109,10 @@ BAD_CALLS = [
     ("models path owner/absent", 3, "owner/absent"),
     ("models create x", 2, "--tokenizer"),
     ("models create x --vocabulary-from absent", 2, "absent"),
+    ("models create x --vocabulary-from dialogues.jsonl --hidden 0", 2, "--hidden"),
+    ("models create x --vocabulary-from dialogues.jsonl --embedding 0", 2, "--embedding"),
+    ("models create x --vocabulary-from dialogues.jsonl --layers 0", 2, "--layers"),
+    ("models create x --vocabulary-from dialogues.jsonl --vocabulary-size 1", 2, "--vocabulary-size"),
 ]
 
 
@@ -113,7 +133,17 @@ def test_bad_calls(
     before = files_in(folder)
     result = tacit(*call.split())
     assert_one_sentence(result.code, result.err, code, sentence)
+    assert ".partial" not in result.err
     assert files_in(folder) == before
+
+
+def test_resuming_what_was_never_begun_begins_it_and_says_so(tacit: Tacit, folder: Path) -> None:
+    (folder / "recipe.yaml").write_text(RECIPE)
+    result = tacit("train", "recipe.yaml", "training.max_steps=1", "--resume")
+    assert result.code == 0, result.err
+    assert "nothing to resume at runs/first; starting from the beginning" in result.err
+    again = tacit("train", "recipe.yaml", "training.max_steps=1", "--resume")
+    assert_one_sentence(again.code, again.err, 2, "exists already")
 
 
 def test_an_existing_run_is_not_touched(tacit: Tacit, folder: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import shutil
 import stat
 from pathlib import Path
 
@@ -54,6 +56,93 @@ def test_evaluation_refuses_a_corpus_that_changed(tacit: Tacit, folder: Path) ->
         "evaluate", "runs/first", "--corpus", "dialogues.jsonl", "--user", "user", "--text", "text", "--json"
     )
     assert other.json()["models"]["public"]["users"] == 31
+
+
+def test_other_text_is_not_called_held_out(tacit: Tacit, folder: Path) -> None:
+    (folder / "recipe.yaml").write_text(RECIPE)
+    assert tacit("train", "recipe.yaml", "training.max_steps=1").code == 0
+    own = tacit("evaluate", "runs/first", "--json").json()
+    assert own["text"] == {"corpus": str(folder / "dialogues.jsonl"), "held_out": True}
+    private = folder / "runs/first/private"
+    by_user = (private / "perplexity_by_user.json").read_text()
+    lines = (folder / "dialogues.jsonl").read_text().splitlines(keepends=True)
+    (folder / "other.jsonl").write_text("".join(lines[:6]))
+    corpus = ("--corpus", "other.jsonl", "--user", "user", "--text", "text")
+    other = tacit("evaluate", "runs/first", *corpus, "--json").json()
+    assert other["text"] == {"corpus": str(folder / "other.jsonl"), "held_out": False}
+    metrics = json.loads((folder / "runs/first/metrics.json").read_text())
+    assert metrics == {"evaluation": own, "evaluation_other_text": other}
+    assert (private / "perplexity_by_user.json").read_text() == by_user
+    assert len(json.loads((private / "perplexity_by_user_other_text.json").read_text())["public"]) == 3
+    shown = tacit("evaluate", "runs/first", *corpus).out
+    assert "3 users" in shown
+    assert "held-out" not in shown
+    assert "held-out users" in tacit("evaluate", "runs/first").out
+    assert "held-out" not in tacit("evaluate", *corpus).out
+
+
+def test_public_text_is_not_called_private(tacit: Tacit, folder: Path) -> None:
+    (folder / "recipe.yaml").write_text(RECIPE)
+    assert tacit("train", "recipe.yaml", "training.max_steps=1", "corpus.public=true").code == 0
+    assert not any(
+        "private text" in told for told in tacit("evaluate", "runs/first", "--json").json()["caveats"]
+    )
+
+
+def test_one_user_has_no_interval(tacit: Tacit, folder: Path) -> None:
+    lines = (folder / "dialogues.jsonl").read_text().splitlines(keepends=True)
+    (folder / "one.jsonl").write_text(lines[0])
+    report = tacit("evaluate", "--corpus", "one.jsonl", "--user", "user", "--text", "text", "--json").json()
+    assert report["models"]["public"]["perplexity"]["low"] is None
+    assert any("no interval" in caveat for caveat in report["caveats"])
+    assert not any("too narrow" in caveat for caveat in report["caveats"])
+
+
+@pytest.mark.parametrize("adapter", ["{rank: 4}", "{kind: full}"])
+def test_a_run_is_used_from_any_folder(
+    tacit: Tacit, folder: Path, tiny_lstm: Path, monkeypatch: pytest.MonkeyPatch, adapter: str
+) -> None:
+    (folder / "recipe.yaml").write_text(RECIPE.replace("{rank: 4, trunk_layers: 2}", adapter))
+    shutil.copytree(tiny_lstm, folder / "lstm")
+    assert tacit("train", "recipe.yaml", "model.name=lstm", "training.max_steps=1").code == 0
+    manifest = json.loads((folder / "runs/first/run.json").read_text())
+    assert manifest["public_model"]["name"] == str(folder / "lstm")
+    assert manifest["recipe"]["model"]["name"] == str(folder / "lstm")
+    assert manifest["recipe"]["corpus"]["path"] == str(folder / "dialogues.jsonl")
+    if "rank" in adapter:
+        config = json.loads((folder / "runs/first/adapter/adapter_config.json").read_text())
+        assert config["base_model_name_or_path"] == str(folder / "lstm")
+    monkeypatch.chdir(folder.parent)
+    run = folder.relative_to(folder.parent) / "runs/first"
+    for command in (("evaluate", run), ("generate", run, "--tokens", "2")):
+        done = tacit(*command)
+        assert done.code == 0, done.err
+    (folder / "lstm").rename(folder / "moved")
+    hub = "huggingface_hub.snapshot_download"
+    monkeypatch.setattr(hub, lambda *_, **__: pytest.fail("asked the hub"))
+    for name in (str(folder / "lstm"), "lstm"):  # what earlier versions recorded
+        manifest["public_model"]["name"] = name
+        (folder / "runs/first/run.json").write_text(json.dumps(manifest))
+        gone = tacit("evaluate", run)
+        assert gone.code == 2
+        [line] = gone.err.splitlines()
+        assert name in line
+
+
+def test_a_hub_that_does_not_answer_is_one_sentence(
+    tacit: Tacit, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        for library in ("huggingface_hub.utils._http", "datasets.load"):
+            logging.getLogger(library).warning("Retrying in 1s")
+        raise ConnectionError
+
+    monkeypatch.setattr("datasets.load_dataset", unreachable)
+    source = ("nobody/nothing", "--format", "datasets", "--user", "user", "--text", "text", "--no-tokens")
+    failed = tacit("corpus", "stats", *source)
+    assert failed.code == 3
+    [line] = failed.err.splitlines()
+    assert line.startswith("tacit: The hub did not deliver the dataset nobody/nothing")
 
 
 def test_simulate_is_repeatable_and_counted(tacit: Tacit, folder: Path) -> None:

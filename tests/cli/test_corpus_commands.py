@@ -97,7 +97,7 @@ def test_planting_can_skip_bad_rows(tacit: Tacit, folder: Path) -> None:
     with (folder / "dialogues.jsonl").open("a") as handle:
         handle.write('{"user": "u0", "text": "half of a pair: \\ud800"}\n')
     refused = tacit(*PLANT)
-    assert_one_sentence(refused, "line 61", "surrogate", "skip_bad")
+    assert_one_sentence(refused, "line 61", "surrogate", "--skip-bad")
     assert "half of a pair:" not in refused.err
     assert not (folder / "planted.jsonl").exists()
     assert not (folder / "canaries.json").exists()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tacit.runs import Run
-from tests.cli.conftest import RECIPE, write_corpus
+from tests.cli.conftest import RECIPE, Tacit, write_corpus
 
 LONGER = ("training.epochs=6", "training.batch_size=1", "performance.checkpoint_every=2")
 
@@ -84,12 +84,32 @@ def test_a_polite_signal_cleans_up_and_says_so_in_a_line(
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert said.splitlines()[-2:] == [
-        "stopped; continue with: tacit train RECIPE --resume",
+        "stopped; continue with the same recipe and overrides: tacit train RECIPE [KEY=VALUE]... --resume",
         f"tacit: {word}.",
     ]
     assert "Traceback" not in said
     assert not (tmp_path / "runs/first.partial/private/work").exists()
     assert not [path for path in elsewhere.iterdir() if path.name.startswith("tacit")]
+
+
+def test_an_interrupt_before_the_first_checkpoint_leaves_nothing(
+    tacit: Tacit, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "recipe.yaml").write_text(RECIPE)
+
+    def interrupt(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tacit.training.loop._step", interrupt)
+        result = tacit("train", "recipe.yaml")
+    assert result.code == 143
+    assert result.err.splitlines() == [
+        "stopped before the first checkpoint; nothing was kept",
+        "tacit: terminated.",
+    ]
+    assert not list((folder / "runs").iterdir())
+    assert tacit("train", "recipe.yaml", "training.max_steps=1").code == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,6 +12,7 @@ from tests.cli.conftest import RECIPE, Result, Tacit
 
 CREATE = ("models", "create", "new", "--vocabulary-from", "public.txt")
 HUGE = str(10**30)
+WHOLE = RECIPE.replace("rank: 4, trunk_layers: 2", "kind: full")
 
 
 def assert_refused(result: Result, code: int, words: str) -> None:
@@ -33,9 +34,9 @@ def assert_refused(result: Result, code: int, words: str) -> None:
         ((*CREATE, "--seed", "-1"), "seed"),
         ((*CREATE, "--hidden", HUGE), "parameters"),
         ((*CREATE, "--hidden", str(10**9)), "parameters"),
-        ((*CREATE, "--hidden", "0"), "hidden_size"),
+        ((*CREATE, "--hidden", "0"), "hidden size"),
         ((*CREATE, "--embedding", str(10**9)), "parameters"),
-        ((*CREATE, "--embedding", "0"), "embedding_size"),
+        ((*CREATE, "--embedding", "0"), "embedding size"),
         ((*CREATE, "--layers", str(10**9)), "64 layers"),
         ((*CREATE, "--layers", "0"), "64 layers"),
         ((*CREATE, "--vocabulary-size", HUGE), "10,000,000"),
@@ -58,6 +59,8 @@ def assert_refused(result: Result, code: int, words: str) -> None:
         (("generate", "--model", ""), "not the name of a model"),
         (("generate", "--model", "odd"), "config.json"),
         (("generate", "--device", "gpu"), "auto, cpu, cuda or cuda:N"),
+        (("generate", "--order", "5"), "--order is for an ensemble"),
+        (("generate", "--mixing", "averaged"), "--mixing is for an ensemble"),
     ],
 )
 def test_bad_calls(
@@ -74,6 +77,84 @@ def test_bad_calls(
     before = sorted(folder.rglob("*"))
     assert_refused(tacit(*arguments), 2, words)
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_folder_that_cannot_be_loaded_has_no_path(
+    tacit: Tacit, folder: Path, tiny_transformer: Path
+) -> None:
+    for name in ("pickle", "mute", "empty"):
+        shutil.copytree(tiny_transformer, folder / name)
+    (folder / "pickle" / "model.safetensors").rename(folder / "pickle" / "pytorch_model.bin")
+    (folder / "empty" / "model.safetensors").unlink()
+    for path in (folder / "mute").glob("*tokenizer*"):
+        path.unlink()
+    for name, code, words in (
+        ("pickle", 4, "is a pickle"),
+        ("empty", 2, "has no model.safetensors"),
+        ("mute", 2, "has no tokenizer"),
+    ):
+        assert_refused(tacit("models", "path", f"./{name}"), code, words)
+        assert tacit("generate", "--model", name).err == tacit("models", "path", folder / name).err
+    (folder / "noise.gguf").write_bytes(b"noise")
+    assert_refused(tacit("models", "path", "noise.gguf"), 2, "not a GGUF file")
+
+
+def test_weights_that_read_private_text_are_not_called_public(tacit: Tacit, folder: Path) -> None:
+    (folder / "recipe.yaml").write_text(WHOLE)
+    corpus = ("--corpus", "dialogues.jsonl", "--user", "user", "--text", "text")
+    for public in ("false", "true"):
+        changes = ("training.max_steps=1", f"corpus.public={public}")
+        assert tacit("train", "recipe.yaml", *changes, f"output=runs/{public}").code == 0
+    statements, labels = {}, {}
+    for public in ("false", "true"):
+        model = ("--model", f"runs/{public}/model", "--json")
+        statements[public] = tacit("generate", *model, "--tokens", "2").json()["guarantee"]
+        report = tacit("evaluate", *model, *corpus).json()
+        [labels[public]] = report["models"]
+        assert report["guarantee"] == statements[public]
+    assert statements["false"].startswith("no guarantee")
+    assert "trained on private text" in statements["false"]
+    assert statements["true"] == "public model: it never saw the private text"
+    assert (labels["false"], labels["true"]) == ("not public", "public")
+    base = ("model.name=runs/false/model", "output=runs/again", "training.max_steps=1")
+    assert tacit("train", "recipe.yaml", *base).code == 0
+    assert set(tacit("evaluate", "runs/again", "--json").json()["models"]) == {"not public", "finetune"}
+    assert "finetune - not public" in tacit("evaluate", "runs/again").out
+
+
+def test_a_private_vocabulary_is_said(tacit: Tacit, folder: Path) -> None:
+    (folder / "public.txt").write_text("The quick brown fox.\n")
+    shape = ("--layers", "1", "--hidden", "4")
+    assert tacit(*CREATE, *shape, "--vocabulary-is-private").code == 0
+    told = tacit("generate", "--model", "new", "--tokens", "2", "--json").json()["guarantee"]
+    assert told.startswith("public model")
+    assert "vocabulary, which was built from private text" in told
+
+
+CODE = "from transformers import GPT2LMHeadModel\nclass Own(GPT2LMHeadModel):\n    pass\n"
+
+
+def test_code_that_comes_with_a_model_is_run_on_request_only(
+    tacit: Tacit, folder: Path, tiny_transformer: Path
+) -> None:
+    shutil.copytree(tiny_transformer, folder / "own")
+    (folder / "own" / "own.py").write_text(CODE)
+    config = json.loads((folder / "own" / "config.json").read_text())
+    changed = config | {"auto_map": {"AutoModelForCausalLM": "own.Own"}}
+    (folder / "own" / "config.json").write_text(json.dumps(changed))
+    (folder / "recipe.yaml").write_text(RECIPE)
+    made = ("model.name=own", "model.trust_remote_code=true", "training.max_steps=1")
+    assert tacit("train", "recipe.yaml", *made, "adapter.trunk_layers=0").code == 0
+    corpus = ("--corpus", "dialogues.jsonl", "--user", "user", "--text", "text")
+    for command in (
+        ("generate", "runs/first", "--tokens", "2"),
+        ("generate", "--model", "own", "--tokens", "2"),
+        ("evaluate", "runs/first"),
+        ("evaluate", "--model", "own", *corpus),
+    ):
+        assert_refused(tacit(*command), 4, "--trust-remote-code")
+        done = tacit(*command, "--trust-remote-code")
+        assert done.code == 0, done.err
 
 
 def test_a_path_as_json(tacit: Tacit, folder: Path, tiny_lstm: Path) -> None:

@@ -34,7 +34,7 @@ def test_the_plan_and_the_run(tacit: Tacit, folder: Path, recipe: Path) -> None:
     assert plan["users_per_member_least"] <= plan["users_per_member_median"] <= plan["users_per_member_most"]
     assert 0 < plan["trainable_parameters_per_member"] < plan["parameters"]
     assert plan["seconds"] > 0
-    shown = tacit("train", recipe, "--dry-run", "adapter.kind=top")
+    shown = tacit("train", recipe, "--dry-run", "adapter.kind=top", "adapter.rank=16")
     assert shown.code == 0, shown.err
     assert "users per member median" in shown.out
     assert "on this machine" in shown.out
@@ -45,6 +45,13 @@ def test_the_plan_and_the_run(tacit: Tacit, folder: Path, recipe: Path) -> None:
     run = Run.open(folder / "runs/first")
     assert run.manifest.ensemble is not None
     assert sorted(path.name for path in run.weights.iterdir()) == run.manifest.ensemble.names
+
+
+def test_epochs_that_are_not_used_are_remarked_on(tacit: Tacit, recipe: Path) -> None:
+    said = "training.epochs=9 is not used: every member takes training.max_steps=4 steps"
+    for option in ("--dry-run", "--json"):
+        assert said in tacit("train", recipe, "training.epochs=9", option).err
+        assert "epochs" not in tacit("train", recipe, "output=runs/other", "--dry-run").err
 
 
 def test_members_without_text_are_counted_in_one_line(tacit: Tacit, recipe: Path) -> None:

@@ -78,12 +78,30 @@ def test_bad_jsonl_line_is_named_and_can_be_skipped(tmp_path: Path, line: bytes,
     with pytest.raises(CorpusError) as caught:
         pairs(source)
     assert str(caught.value).startswith(f"{path}, line 3: ")
-    assert "skip_bad" in str(caught.value)
-    assert "--" not in str(caught.value)
+    assert "with --skip-bad (skip_bad: true in a recipe)" in str(caught.value)
     assert SECRET not in str(caught.value)
     count = BadRowCount()
     assert pairs(source, on_bad=count) == [("ann", "hello")] * 2
     assert count.by_reason == {reason: 1}
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""], ids=repr)
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [(b'{"u": "ann", "t": ', 19), (b'{"u": "ann"', 12), (b'{"u": "ann", "t": "hunter2', 19)],
+)
+def test_broken_json_is_named_by_the_column_in_its_line(
+    tmp_path: Path, line: bytes, column: int, end: bytes
+) -> None:
+    source = source_of(tmp_path / "corpus.jsonl", GOOD_LINE + line + end)
+    with pytest.raises(CorpusError, match=rf"line 2: broken JSON at column {column} \("):
+        pairs(source)
+
+
+def test_null_is_called_null(tmp_path: Path) -> None:
+    source = source_of(tmp_path / "corpus.jsonl", b'{"u": "ann", "t": null}\n')
+    with pytest.raises(CorpusError, match="line 1: the text is null; correct it"):
+        pairs(source)
 
 
 BAD_MESSAGES: list[object] = [
@@ -114,8 +132,10 @@ def test_bad_messages_are_named(tmp_path: Path, messages: object) -> None:
 
 def test_wholly_missing_column_is_refused_even_when_bad_rows_are_skipped(tmp_path: Path) -> None:
     source = source_of(tmp_path / "corpus.jsonl", jsonl({"who": 1, "t": "a"}, {"who": 2, "t": "b"}))
-    with pytest.raises(CorpusError, match=r"line 1: column 'u' is missing \(the row has 'who', 't'\)"):
+    with pytest.raises(CorpusError, match=r"line 1: column 'u' is missing \(the row has 'who', 't'\)") as one:
         pairs(source)
+    # Leaving out the rows that lack it would leave out all of them.
+    assert str(one.value).endswith("; name a column that it has.")
     with pytest.raises(CorpusError, match="no column 'u'; its columns are 't', 'who'"):
         pairs(source, on_bad=BadRowCount())
 

@@ -159,7 +159,9 @@ def test_submix_equals_the_slow_oracle_with_a_budget_in_plain_numbers(ensemble: 
                 left = left if stopped else after
                 answer = oracle.floored(pmfs[0].numpy()) if stopped else h
                 expected.append(math.log(answer[token]))
-    np.testing.assert_allclose(answers.log_probability, expected, rtol=1e-7)
+    np.testing.assert_allclose(
+        answers.log_probability, expected, rtol=1e-5
+    )  # models answer in single precision
     assert answers.stopped.all()
 
 
@@ -235,9 +237,9 @@ def test_references_are_what_their_names_say(ensemble: Ensemble) -> None:
             own = floored_public(model)[torch.arange(len(tokens)), tokens]
             by_model[place].append(math.exp(-float(own.log().mean())))
     means = [sum(values) / 3 for values in by_model]
-    assert public == pytest.approx(means[0], rel=1e-9)
-    assert single == pytest.approx(sum(means[1:-1]) / (2 * PARTS), rel=1e-9)
-    assert mean == pytest.approx(means[-1], rel=1e-9)
+    assert public == pytest.approx(means[0], rel=1e-6)
+    assert single == pytest.approx(sum(means[1:-1]) / (2 * PARTS), rel=1e-6)
+    assert mean == pytest.approx(means[-1], rel=1e-6)
 
 
 def test_stretches_are_disjoint_whole_blocks_within_their_length(ensemble: Ensemble) -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +20,14 @@ from tokenizers import normalizers
 
 from tacit.corpus import UserCorpus
 from tacit.evaluation import EvaluationReport, measure_losses, perplexity_difference
+from tacit.evaluation.report import MeasuredText
 from tacit.models.loading import PublicModel, load_public_model
 from tacit.models.vocabulary import LSTMShape, build_word_tokenizer, create_lstm
 from tacit.progress import Silent
+from tacit.training.building import passing_storage
 from tests.tiny import public_sentences
+
+TEXT = MeasuredText("corpus.jsonl", held_out=True, private=True)
 
 
 def oracle(public: PublicModel, corpus: UserCorpus, block: int) -> dict[str, list[tuple[float, int]]]:
@@ -112,12 +123,12 @@ def test_unknown_words_are_counted_and_said(word_model: PublicModel, tiny_transf
     texts = UserCorpus.from_pairs([("a", "the baker sings"), ("b", "the boat sinks slowly")])
     lossy = measure_losses(word_model, texts)
     assert lossy.unknown_share == pytest.approx(3 / lossy.tokens.sum())
-    (caveat,) = (text for text in EvaluationReport({"m": lossy}, None).caveats if "unknown" in text)
+    (caveat,) = (text for text in EvaluationReport({"m": lossy}, None, TEXT).caveats if "unknown" in text)
     assert "bits per byte are too low" in caveat
     assert lossy.to_json()["unknown_share"] == lossy.unknown_share
     lossless = measure_losses(load_public_model(str(tiny_transformer)), texts)
     assert lossless.unknown_share == 0
-    assert not any("unknown" in text for text in EvaluationReport({"m": lossless}, None).caveats)
+    assert not any("unknown" in text for text in EvaluationReport({"m": lossless}, None, TEXT).caveats)
 
 
 def test_a_user_without_a_token_is_left_out(word_model: PublicModel) -> None:
@@ -152,3 +163,56 @@ def test_a_block_size_beyond_the_context_is_said(tiny_transformer: Path, corpus:
     assert not listener.remarks
     measure_losses(public, corpus, block_size=129, progress=listener)
     assert listener.remarks == ["blocks of 128 tokens: the model's context takes no more"]
+
+
+@pytest.mark.parametrize("where", ["evaluation.perplexity", "training.preparation"])
+def test_a_killed_measurement_leaves_nothing_for_long(
+    tmp_path: Path, tiny_transformer: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """A process that dies with the tokens on disk: the next one to read a corpus removes them."""
+    (tmp_path / "corpus.jsonl").write_text('{"user": "a", "text": "one two"}\n')
+    call = {
+        "evaluation.perplexity": "measure_losses(load_public_model(name), UserCorpus.from_pairs(pairs))",
+        "training.preparation": "plan_training(Recipe.model_validate(recipe))",
+    }[where]
+    recipe = {
+        "output": str(tmp_path / "run"),
+        "model": {"name": str(tiny_transformer)},
+        "corpus": {"path": str(tmp_path / "corpus.jsonl"), "user": "user", "text": "text"},
+        "held_out": None,
+        "training": {"block_size": 32},
+    }
+    program = f"""
+import os, signal, tacit.{where} as module
+from tacit.corpus import UserCorpus
+from tacit.evaluation import measure_losses
+from tacit.models.loading import load_public_model
+from tacit.recipes import Recipe
+from tacit.training import plan_training
+def die(*_, storage, **__):
+    storage.write_text("secret")
+    print(storage, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+module.encode = die
+name, pairs, recipe = {str(tiny_transformer)!r}, [("a", "one two")], {recipe!r}
+{call}
+"""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    environment = os.environ | {"TMPDIR": str(place)}
+    killed = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    tokens = Path(killed.stdout.strip())
+    assert tokens.read_text() == "secret"
+    assert stat.S_IMODE(tokens.parent.stat().st_mode) == 0o700
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    UserCorpus.from_pairs([("a", "one")]).close()
+    assert list(place.iterdir()) == []
+
+
+def test_storage_in_use_is_locked_and_goes_with_its_user() -> None:
+    with passing_storage() as folder, (folder / "lock").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert not folder.exists()

@@ -15,7 +15,9 @@ from tacit.mechanisms import Decoding, SubMix, sample
 from tacit.mechanisms.sampling import integer_weights
 from tacit.privacy import symmetric_renyi_divergence
 
-LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0, -3.0], [0.0, 3.0, -2.0, 1.0, 4.0], [1.0, 1.0, 1.0, 1.0, 9.0]])
+LOGITS = torch.tensor(
+    [[2.0, 1.0, 0.0, -1.0, -3.0], [0.0, 3.0, -2.0, 1.0, 4.0], [1.0, 1.0, 1.0, 1.0, 9.0]], dtype=torch.float64
+)
 
 
 def softmax(values: torch.Tensor) -> torch.Tensor:

@@ -231,6 +231,27 @@ def test_the_list_shows_the_embedded_model_and_created_ones(
     assert pull("mine") == store.path("mine") == model_folder("mine")
 
 
+def test_the_list_shows_what_the_hub_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TACIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert [entry.name for entry in list_models()] == [EMBEDDED.name]
+    commit = "a" * 40
+    for repository, files in {
+        "models--owner--whole": ("config.json", "model.safetensors"),
+        "models--owner--words": ("config.json", "tokenizer.json"),
+        "datasets--owner--rows": ("config.json", "model.safetensors"),
+    }.items():
+        snapshot = tmp_path / "hub" / repository / "snapshots" / commit
+        snapshot.mkdir(parents=True)
+        (snapshot.parents[1] / "refs").mkdir()
+        (snapshot.parents[1] / "refs" / "main").write_text(commit)
+        for name in files:
+            (snapshot / name).write_text("{}")
+    [_, whole] = list_models()
+    assert (whole.name, whole.cached, whole.parameters) == ("owner/whole", True, None)
+    assert whole.location == tmp_path / "hub" / "models--owner--whole" / "snapshots" / commit
+
+
 def test_a_path_is_given_only_for_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TACIT_HOME", str(tmp_path))
     with pytest.raises(ModelError, match=f"tacit models pull {EMBEDDED.name}"):

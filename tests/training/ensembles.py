@@ -52,6 +52,8 @@ def ensemble_recipe(model: Path, private: Path, output: Path, /, **changes: Any)
         "ensemble": {"parts": 2, "key": str(write_key(private.with_name("partition.key")))},
         "performance": {"checkpoint_every": 2},
     }
+    if changes.get("adapter", {}).get("kind", "lora") != "lora":
+        content["adapter"] = {"trunk_layers": 1}
     for key, value in changes.items():
         content[key] = (content.get(key) or {}) | value if isinstance(value, dict) else value
     return parse_recipe(content)

@@ -23,6 +23,7 @@ from tacit.privacy import Guarantee
 from tacit.recipes import AdapterSection
 from tacit.runs import Run, partial_folder
 from tacit.training import train_ensemble
+from tacit.training.ensemble import is_joint
 from tacit.training.ensemble_joint import clip_each_member
 from tacit.training.ensemble_single import start_adapter
 from tests.training.ensembles import (
@@ -131,13 +132,24 @@ def test_a_group_of_members_is_a_group_of_members(
     tiny_model: Path, private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups that fit into memory change nothing but rounding."""
-    whole = train_ensemble(ensemble_recipe(tiny_model, private, tmp_path / "whole"))
+    whole = train_ensemble(ensemble_recipe(tiny_model, private, tmp_path / "whole", **JOINT))
     monkeypatch.setattr("tacit.training.ensemble._ROOM_FOR_ACTIVATIONS", 1)
-    grouped = train_ensemble(ensemble_recipe(tiny_model, private, tmp_path / "grouped"))
+    grouped = train_ensemble(ensemble_recipe(tiny_model, private, tmp_path / "grouped", **JOINT))
     ours = weights_of(grouped)
     for name, weights in weights_of(whole).items():
         for key, tensor in weights.items():
             torch.testing.assert_close(tensor, ours[name][key], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"), [("auto", [True, False]), (True, [True] * 2), (False, [False] * 2)]
+)
+def test_members_train_the_faster_way_unless_told(
+    tiny_transformer: Path, tiny_lstm: Path, private: Path, wish: Any, expected: list[bool]
+) -> None:
+    recipe = ensemble_recipe(tiny_lstm, private, private.parent / "run", ensemble={"joint": wish})
+    models = [load_public_model(str(folder)) for folder in (tiny_transformer, tiny_lstm)]
+    assert [is_joint(recipe, model) for model in models] == expected
 
 
 RESUMED = {
@@ -284,13 +296,17 @@ def test_public_text_gives_a_surrogate_that_says_so(
 def test_divergence_fails_closed(tiny_transformer: Path, private: Path, tmp_path: Path) -> None:
     for name, way in (("joint", JOINT), ("alone", ALONE)):
         recipe = ensemble_recipe(
-            tiny_transformer, private, tmp_path / name, training={"learning_rate": 1e30, "warmup": 0}, **way
+            tiny_transformer,
+            private,
+            tmp_path / name,
+            training={"warmup": 0},
+            performance={"checkpoint_every": 50},
+            **way,
         )
-        recipe = recipe.model_copy(
-            update={"performance": recipe.performance.model_copy(update={"checkpoint_every": 50})}
-        )
-        with pytest.raises(TrainingDiverged, match="lower training"):
-            train_ensemble(recipe)
+        beyond = recipe.training.model_copy(update={"learning_rate": 1e30})  # more than a recipe takes
+        with pytest.raises(TrainingDiverged, match="lower training") as problem:
+            train_ensemble(recipe.model_copy(update={"training": beyond}))
+        assert "part" not in str(problem.value)  # whose text it was is nobody's business
         assert not (tmp_path / name).exists()
         assert not partial_folder(tmp_path / name).exists()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ def recipe_for(folder: Path, private: Path, output: Path, /, **changes: Any) -> 
         "training": {"epochs": 2, "block_size": 64, "batch_size": 4, "learning_rate": 5e-3, "seed": 1},
         "performance": {"checkpoint_every": 3},
     }
+    if changes.get("adapter", {}).get("kind", "lora") != "lora":
+        del content["adapter"]
     for key, value in changes.items():
         content[key] = (content.get(key) or {}) | value if isinstance(value, dict) else value
     return parse_recipe(content)
@@ -216,10 +219,11 @@ def test_infinite_weights_are_not_released(tiny_transformer: Path, corpus_file: 
         tiny_transformer,
         corpus_file,
         tmp_path / "run",
-        training={"learning_rate": 1e39, "max_steps": 1, "warmup": 0},
+        training={"max_steps": 1, "warmup": 0},
     )
+    beyond = recipe.training.model_copy(update={"learning_rate": 1e39})  # more than a recipe takes
     with pytest.raises(TrainingDiverged, match="not finite"):
-        finetune(recipe)
+        finetune(recipe.model_copy(update={"training": beyond}))
     assert not (tmp_path / "run").exists()
 
 
@@ -360,14 +364,43 @@ def test_early_stopping_looks_at_public_text_and_keeps_the_best(
     assert kept < measure_losses(last.public, text, model=last.model).nats.sum()
 
 
+@pytest.mark.parametrize("way", [finetune, plan_training])
+def test_early_stopping_that_would_never_look_is_refused(
+    tiny_transformer: Path, corpus_file: Path, tmp_path: Path, way: Callable[[Recipe], object]
+) -> None:
+    public = tmp_path / "public.txt"
+    public.write_text("\n\n".join(public_sentences(3, seed=77)))
+
+    def recipe(every: int) -> Recipe:
+        training = {"max_steps": 3, "early_stop": {"public_text": str(public), "every": every}}
+        return recipe_for(tiny_transformer, corpus_file, tmp_path / "run", training=training)
+
+    with pytest.raises(RecipeError, match=r"every=4 is more than the 3 steps .* set it to 3 or less"):
+        way(recipe(4))
+    assert not partial_folder(tmp_path / "run").exists()
+    way(recipe(3))
+    with pytest.raises(InputError, match=r"absent.txt does not exist"):
+        public.rename(tmp_path / "elsewhere.txt")
+        way(
+            recipe_for(
+                tiny_transformer,
+                corpus_file,
+                tmp_path / "other",
+                training={"early_stop": {"public_text": "absent.txt", "every": 1}},
+            )
+        )
+
+
 def test_divergence_fails_closed(tiny_transformer: Path, corpus_file: Path, tmp_path: Path) -> None:
     recipe = recipe_for(
         tiny_transformer,
         corpus_file,
         tmp_path / "run",
         adapter={"kind": "full"},
-        training={"learning_rate": 1e30, "epochs": 3, "warmup": 0},
+        training={"epochs": 3, "warmup": 0},
     )
+    beyond = recipe.training.model_copy(update={"learning_rate": 1e30})  # more than a recipe takes
+    recipe = recipe.model_copy(update={"training": beyond})
     with pytest.raises(TrainingDiverged, match="lower training"):
         finetune(recipe)
     assert not (tmp_path / "run").exists()
@@ -441,6 +474,8 @@ def test_private_text_does_not_stop_training(
     with pytest.raises(RecipeError, match=r"public_text=.* is text of the private corpus; give public text"):
         finetune(recipe)
     assert not partial_folder(tmp_path / "run").exists()
+    with pytest.raises(RecipeError, match="is text of the private corpus"):
+        plan_training(recipe)
     if how == "lines":  # a single line that is not there makes it another text
         given.write_text(given.read_text() + "\n\nA public sentence.")
         assert finetune(recipe).folder == tmp_path / "run"

@@ -56,18 +56,14 @@ class MemorisingPlan:
             "seed": self.seed,
             "epochs": 1 if alone else 2 * self.steps,
         }
+        low_rank = {"rank": self.rank, "alpha": 2.0 * self.rank} if self.adapter == "lora" else {}
         content: dict[str, Any] = {
             "method": method,
             "output": str(folder / ("ensemble" if alone else "finetuned")),
             "model": {"name": self.model},
             "corpus": {"path": str(folder / "codes.jsonl"), "user": "user", "text": "text"},
             "held_out": None,
-            "adapter": {
-                "kind": self.adapter,
-                "rank": self.rank,
-                "alpha": 2.0 * self.rank,
-                "trunk_layers": trunk,
-            },
+            "adapter": {"kind": self.adapter, "trunk_layers": trunk} | low_rank,
             "training": training,
         }
         if alone:

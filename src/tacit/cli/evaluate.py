@@ -85,6 +85,9 @@ def evaluate(
     block_size: Annotated[int, typer.Option(min=2, help="Tokens in a block; each starts afresh.")] = 512,
     public: Annotated[bool, typer.Option(help="Measure the Run's public model beside it.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
+    ] = False,
     mechanism: Annotated[
         list[str] | None,
         typer.Option(
@@ -206,6 +209,7 @@ def evaluate(
         _refuse(context, _OF_MECHANISMS, "goes with an ensemble (method: submix), which is not given")
     else:
         _refuse(context, {"public": "--public"}, "goes with one model; an ensemble always has it beside it")
+        _refuse(context, {"trust_remote_code": "--trust-remote-code"}, "goes with one model, not an ensemble")
     from tacit.evaluation import Tuning, evaluate_mechanisms, evaluate_public_model, evaluate_run
 
     if opened is not None and opened.manifest.weights == "members":
@@ -229,17 +233,28 @@ def evaluate(
         if as_json:
             console.show_json(answers.to_json())
         else:
-            _show_mechanisms(answers)
+            _show_mechanisms(answers, held_out=given is None)
         return
     with console.progress() as progress:
         if opened is not None:
             report = evaluate_run(
-                opened, given, block_size=block_size, with_public=public, device=device, progress=progress
+                opened,
+                given,
+                block_size=block_size,
+                with_public=public,
+                device=device,
+                trust_remote_code=trust_remote_code,
+                progress=progress,
             )
         else:
             assert given is not None, "refused above"  # noqa: S101
             report = evaluate_public_model(
-                model, given, block_size=block_size, device=device, progress=progress
+                model,
+                given,
+                block_size=block_size,
+                device=device,
+                trust_remote_code=trust_remote_code,
+                progress=progress,
             )
     if as_json:
         console.show_json(report.to_json())
@@ -316,17 +331,23 @@ def _show(report: EvaluationReport) -> None:
     ]
     first = next(iter(report.models.values()))
     blocks = f"{int(first.blocks.sum()):,} blocks of at most {first.block_size:,} tokens"
-    title = f"{len(first.users):,} held-out users, {blocks}, {int(first.tokens.sum()):,} tokens"
+    users = _users(len(first.users), held_out=report.text.held_out)
+    title = f"{users}, {blocks}, {int(first.tokens.sum()):,} tokens"
     console.show_rows(rows, as_json=False, name="models", title=f"{title}; 95% intervals over users")
     if report.difference is not None:
-        console.out.print(f"perplexity, {rows[-1]['model']} - public: {report.difference}")
+        console.out.print(f"perplexity, {rows[-1]['model']} - {rows[0]['model']}: {report.difference}")
     if report.guarantee is not None:
         console.out.print(f"guarantee: {report.guarantee}", markup=False)
     for caveat in report.caveats:
         console.out.print(caveat, markup=False)
 
 
-def _show_mechanisms(report: MechanismReport) -> None:
+def _users(count: int, *, held_out: bool) -> str:
+    """So many users, whose text was held out or is other text, which a model may have read."""
+    return f"{count:,} {'held-out ' if held_out else ''}users"
+
+
+def _show_mechanisms(report: MechanismReport, *, held_out: bool) -> None:
     blocks = f"{report.blocks:,} blocks of at most {report.block_size:,} tokens"
     console.show_rows(
         [
@@ -335,7 +356,7 @@ def _show_mechanisms(report: MechanismReport) -> None:
         ],
         as_json=False,
         name="references",
-        title=f"{report.users:,} held-out users, {blocks}; 95% intervals over users",
+        title=f"{_users(report.users, held_out=held_out)}, {blocks}; 95% intervals over users",
     )
     named = [{"#": number} | _utility(row) for number, row in enumerate(report.rows, start=1)]
     if all(row.nonprivate_sums is None for row in report.rows):

@@ -39,14 +39,14 @@ def generate(
     queries: Annotated[
         int | None, typer.Option(help="Answers the budget is meant for; default: as many as --tokens.")
     ] = None,
-    order: Annotated[float, typer.Option(help="Renyi order of the budget.")] = 2.0,
+    order: Annotated[float | None, typer.Option(help="Renyi order of the budget; default: 2.")] = None,
     target: Annotated[
         float | None,
         typer.Option(help="Price per answer (SubMix: distance of the halves); default: epsilon/queries."),
     ] = None,
     mixing: Annotated[
-        str, typer.Option(help="SubMix: per_part, or averaged as printed in the paper.")
-    ] = "per_part",
+        str | None, typer.Option(help="SubMix: per_part (default), or averaged as printed in the paper.")
+    ] = None,
     guard: Annotated[
         float | None, typer.Option(help="SubMix: no answer costs a part more than this.")
     ] = None,
@@ -55,6 +55,9 @@ def generate(
     top_p: Annotated[float | None, typer.Option(help="Keep the public model's nucleus of this mass.")] = None,
     lazy: Annotated[bool, typer.Option("--lazy", help="Certified: run one secret part per token.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
+    ] = False,
     as_json: console.JsonFlag = False,
 ) -> None:
     """Continue a prompt: privately from an ensemble, or without protection from one model.
@@ -86,8 +89,8 @@ def generate(
             tokens=tokens,
             settings={
                 "name": mechanism or usual,
-                "order": order,
-                "mixing": mixing,
+                "order": 2.0 if order is None else order,
+                "mixing": mixing or "per_part",
                 "guard": guard,
                 "cap": cap,
             },
@@ -96,6 +99,7 @@ def generate(
             decoding={"temperature": temperature, "top_k": top_k, "top_p": top_p},
             lazy=lazy,
             device=device,
+            trust_remote_code=trust_remote_code,
         )
         _show(prompt, answer, as_json=as_json)
         return
@@ -103,7 +107,9 @@ def generate(
         "--epsilon": epsilon,
         "--mechanism": mechanism,
         "--queries": queries,
+        "--order": order,
         "--target": target,
+        "--mixing": mixing,
         "--guard": guard,
         "--cap": cap,
         "--top-k": top_k,
@@ -113,7 +119,10 @@ def generate(
     for option, value in private_only.items():
         if value is not None:
             raise InputError(f"{option} is for an ensemble (method: submix); one model has no protection.")
-    _show(prompt, _plainly(run, prompt, model, tokens, temperature, seed, device), as_json=as_json)
+    answer = _plainly(
+        run, prompt, model, tokens, temperature, seed, device=device, trust_remote_code=trust_remote_code
+    )
+    _show(prompt, answer, as_json=as_json)
 
 
 def _privately(
@@ -127,6 +136,7 @@ def _privately(
     decoding: dict[str, Any],
     lazy: bool,
     device: str,
+    trust_remote_code: bool,
 ) -> dict[str, Any]:
     from tacit.mechanisms import Decoding
     from tacit.mechanisms.choice import MechanismChoice
@@ -138,7 +148,7 @@ def _privately(
     how = Decoding(**decoding)
     with console.progress() as bars:
         bars.phase("loading", None)
-        ensemble = load_ensemble(run, device=device)
+        ensemble = load_ensemble(run, device=device, trust_remote_code=trust_remote_code)
         predictor = PrivatePredictor(ensemble, choice, allowance, slots=1, lazy=lazy)
         bars.phase("answering", None)
         prediction = predictor.generate(prompt, max_tokens=tokens, decoding=how)
@@ -158,7 +168,9 @@ def _plainly(
     tokens: int,
     temperature: float,
     seed: int | None,
+    *,
     device: str,
+    trust_remote_code: bool,
 ) -> dict[str, Any]:
     from tacit.models.generation import generate as sample
     from tacit.models.generation import generator_from
@@ -167,13 +179,14 @@ def _plainly(
 
     generator = generator_from(seed)
     if run is not None:
-        trained = load_trained(run, device=device)
+        trained = load_trained(run, device=device, trust_remote_code=trust_remote_code)
         source, tokenizer = trained.model, trained.public.tokenizer
         guarantee = run.manifest.guarantee["statement"]
     else:
-        loaded = load_public_model(model if model is not None else DEFAULT_MODEL, device=device)
+        name = model if model is not None else DEFAULT_MODEL
+        loaded = load_public_model(name, device=device, trust_remote_code=trust_remote_code)
         source, tokenizer = loaded.model, loaded.tokenizer
-        guarantee = "public model: it never saw the private text"
+        guarantee = loaded.statement
     text = sample(
         source, tokenizer, prompt, max_new_tokens=tokens, temperature=temperature, generator=generator
     )

@@ -20,7 +20,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Embedded name, Huggin
 
 @app.command("list")
 def list_models(as_json: console.JsonFlag = False) -> None:
-    """List the embedded model and those in the cache.
+    """List the embedded model, those in the cache, and those pulled from the hub.
 
     Example:
 
@@ -152,5 +152,6 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError as problem:
         raise InputError(f"{path}: cannot be read ({problem.strerror}); give a text file.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; convert it first.") from None
+    except UnicodeDecodeError as problem:
+        line = problem.object.count(b"\n", 0, problem.start) + 1
+        raise InputError(f"{path}, line {line}: is not UTF-8 text; convert it first.") from None

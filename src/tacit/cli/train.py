@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from tacit.cli import console
+from tacit.errors import InputError
 from tacit.recipes import Recipe, load_recipe
+from tacit.runs import abandon_unfinished, partial_folder
 
 
 def train(
@@ -34,7 +36,10 @@ def train(
 
         tacit train recipe.yaml --resume
     """
+    if dry_run and resume:
+        raise InputError("--dry-run plans a new run and --resume continues one; give one of them.")
     recipe = load_recipe(recipe_path, overrides or ())
+    output = Path(recipe.output)
     if dry_run:
         _show_plan(recipe, as_json=as_json)
         return
@@ -42,10 +47,16 @@ def train(
 
     method = {"finetune": finetune, "submix": train_ensemble}[recipe.method]
     with console.progress() as progress:
+        if resume and not output.exists() and not partial_folder(output).exists():
+            progress.remark(f"nothing to resume at {output}; starting from the beginning")
         try:
             run = method(recipe, resume=resume, progress=progress)
         except KeyboardInterrupt:
-            progress.remark("stopped; continue with: tacit train RECIPE --resume")
+            if abandon_unfinished(output):
+                again = "the same recipe and overrides: tacit train RECIPE [KEY=VALUE]... --resume"
+                progress.remark(f"stopped; continue with {again}")
+            else:
+                progress.remark("stopped before the first checkpoint; nothing was kept")
             raise
     content = {
         "run": str(run.folder),

@@ -5,6 +5,8 @@ Rows are numbered from 1. Only the named columns are read. Nothing from the hub 
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +85,8 @@ def _hub_dataset(path: str, *, revision: str | None, config: str | None) -> Any:
     import datasets
 
     try:
-        return datasets.load_dataset(path, config, revision=revision)
+        with _without_log_lines():
+            return datasets.load_dataset(path, config, revision=revision)
     except ValueError:
         raise CorpusError(
             f"{path}: the hub's dataset needs another id, config or revision; check them."
@@ -97,6 +100,20 @@ def _hub_dataset(path: str, *, revision: str | None, config: str | None) -> Any:
             f"The hub did not deliver the dataset {path} ({type(problem).__name__}); check the id and the "
             "connection, or give a folder written by save_to_disk."
         ) from None
+
+
+@contextlib.contextmanager
+def _without_log_lines() -> Iterator[None]:
+    """Keep what the libraries log of every retry off the terminal: the failure is told once, at the end."""
+    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def _batch_rows(

@@ -87,6 +87,10 @@ class ColumnReader:
         """Tell the caller of one bad row; the caller may raise."""
         self._on_bad(BadRow(where, problem.reason, problem.detail))
 
+    def report_unknown_column(self, where: str, problem: UnusableRow) -> None:
+        """Tell of a row without a column that no row has had yet: its name may well be wrong."""
+        self._on_bad(BadRow(where, problem.reason, problem.detail, "name a column that it has"))
+
 
 def listed(names: Sequence[str]) -> str:
     """Names for a message, quoted, cut where there are too many to read.

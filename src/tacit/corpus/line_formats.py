@@ -42,7 +42,8 @@ def jsonl_rows(path: Path, reader: ColumnReader, advance: Advance) -> Iterator[R
                     incomplete.update(record)
                 row = reader.row(record, where)
             except UnusableRow as problem:
-                reader.report(where, problem)
+                unknown = problem.reason == "missing column" and not complete
+                (reader.report_unknown_column if unknown else reader.report)(where, problem)
                 continue
             yield row
     if incomplete and not complete:
@@ -51,7 +52,8 @@ def jsonl_rows(path: Path, reader: ColumnReader, advance: Advance) -> Iterator[R
 
 
 def _json_object(line: bytes) -> dict[str, Any]:
-    text = decoded(line)
+    # Without its end: to JSON a line feed inside a cut-off value is a second line, whose columns nobody sees.
+    text = decoded(_without_line_end(line))
     try:
         value = json.loads(text)
     except json.JSONDecodeError as problem:

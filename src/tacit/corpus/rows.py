@@ -62,6 +62,9 @@ class BadRow:
     where: str
     reason: BadReason
     detail: str
+    remedy: str = (
+        "correct it, or leave such rows out and count them with --skip-bad (skip_bad: true in a recipe)"
+    )
 
     def error(self, remedy: str = "correct it") -> CorpusError:
         """The sentence for a caller who wants every row."""
@@ -73,8 +76,7 @@ OnBad = Callable[[BadRow], None]
 
 def refuse_bad(row: BadRow) -> NoReturn:
     """Stop at the first bad row."""
-    # Spelt as in recipes and in Python: not everybody who reads this has a command line before them.
-    raise row.error("correct it, or leave such rows out and count them with skip_bad")
+    raise row.error(row.remedy)
 
 
 class BadRowCount:
@@ -121,6 +123,8 @@ def checked_text(value: object) -> str:
         if not value or value.isspace():
             raise UnusableRow("empty document", "the document is empty")
         return _encodable(value, "text")
+    if value is None:
+        raise UnusableRow("text of a wrong type", "the text is null")
     if value is NOT_UTF8:
         raise UnusableRow("not UTF-8", "the text is not UTF-8")
     raise UnusableRow("text of a wrong type", f"the text is of type {type(value).__name__}, not a string")

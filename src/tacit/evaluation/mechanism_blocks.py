@@ -10,9 +10,7 @@ Users come in an order that a fixed seed draws and that no text decides; each us
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +19,7 @@ from tacit.corpus import UserCorpus
 from tacit.errors import InputError
 from tacit.models.loading import PublicModel
 from tacit.progress import Progress
+from tacit.training.building import passing_storage
 from tacit.training.encoding import EncodedCorpus, IntArray, encode
 
 WANTED_STRETCHES = 20
@@ -80,8 +79,8 @@ def blocks_of_text(
     if block_size > public.context_length:
         progress.remark(f"blocks of {public.context_length} tokens: the model's context takes no more")
         block_size = public.context_length
-    with tempfile.TemporaryDirectory() as folder:
-        storage = Path(folder) / "tokens.int32"
+    with passing_storage() as folder:
+        storage = folder / "tokens.int32"
         encoded = encode(corpus, public.tokenizer, block_size=block_size, storage=storage, progress=progress)
         return blocks_of_pieces(encoded, block_size)
 

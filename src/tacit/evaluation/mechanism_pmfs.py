@@ -181,10 +181,12 @@ def _plain(queries: _Queries) -> tuple[FloatArray, FloatArray]:
     mechanism.
     """
     vocabulary = queries.public.shape[-1]
-    base = queries.public.gather(-1, queries.tokens[:, None])
+    base = queries.public.gather(-1, queries.tokens[:, None]).double()
+    base /= queries.public.sum(-1, keepdim=True, dtype=torch.float64)  # single precision sums to nearly 1
     own = queries.members.gather(
         -1, queries.tokens[:, None, None, None].expand(*queries.members.shape[:-1], 1)
-    ).squeeze(-1)
+    )
+    own = own.squeeze(-1).double() / queries.members.sum(-1, dtype=torch.float64)
     own = torch.where(torch.isfinite(own), own, base.unsqueeze(-1))
     public, members = ((p * (1 - FLOOR) + FLOOR / vocabulary).log() for p in (base.squeeze(-1), own))
     return _numpy(public), _numpy(members)

@@ -13,10 +13,8 @@ The numbers are functions of private text. They are for the operator; no guarant
 from __future__ import annotations
 
 import math
-import tempfile
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +27,7 @@ from tacit.models.loading import PublicModel
 from tacit.models.tokenizer import PublicTokenizer
 from tacit.progress import Progress, Silent
 from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
+from tacit.training.building import passing_storage
 from tacit.training.encoding import EncodedCorpus, encode, lay_out
 from tacit.training.next_token import batch_arguments, can_pack, logits_of
 
@@ -118,12 +117,12 @@ def measure_losses(
     if block_size > public.context_length:
         progress.remark(f"blocks of {public.context_length} tokens: the model's context takes no more")
         block_size = public.context_length
-    with tempfile.TemporaryDirectory() as folder:
+    with passing_storage() as folder:
         encoded = encode(
             corpus,
             public.tokenizer,
             block_size=block_size,
-            storage=Path(folder) / "tokens.int32",
+            storage=folder / "tokens.int32",
             progress=progress,
         )
         nats = _nats_by_piece(public, model or public.model, encoded, block_size, progress)

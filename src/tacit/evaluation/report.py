@@ -6,22 +6,43 @@ Both are measured in fp32, whatever they were trained in, so that two reports ca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from tacit.corpus import UserCorpus, read_corpus
 from tacit.errors import InputError
 from tacit.evaluation.perplexity import Losses, measure_losses, perplexity_difference
-from tacit.models.loading import load_public_model
+from tacit.models.loading import PublicModel, load_public_model
 from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
 from tacit.models.trained import load_trained
 from tacit.progress import Progress, Silent
-from tacit.recipes import CorpusSection, parse_recipe
+from tacit.recipes import CorpusSection, Recipe, parse_recipe
 from tacit.runs import Run
 from tacit.statistics import FEW_USERS, Estimate
 from tacit.training.preparation import held_out_of
 
 OUTSIDE = "Measured on private text: for the operator, outside any guarantee."
 PUBLIC = "public"
+NOT_PUBLIC = "not public"  # a base that was itself trained on private text
+
+
+@dataclass(frozen=True)
+class MeasuredText:
+    """Which text was measured on: what a Run held out of its corpus, or other text."""
+
+    corpus: str
+    held_out: bool
+    private: bool
+
+    @classmethod
+    def of(cls, section: CorpusSection, *, held_out: bool) -> Self:
+        """The text of a corpus; a file is named by its whole path."""
+        path = Path(section.path)
+        return cls(str(path.absolute()) if path.exists() else section.path, held_out, not section.public)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"corpus": self.corpus, "held_out": self.held_out}
 
 
 @dataclass(frozen=True)
@@ -30,6 +51,7 @@ class EvaluationReport:
 
     models: dict[str, Losses]
     guarantee: str | None
+    text: MeasuredText
 
     @property
     def difference(self) -> Estimate | None:
@@ -42,7 +64,9 @@ class EvaluationReport:
         """What a reader of the numbers has to know."""
         first = next(iter(self.models.values()))
         told = []
-        if len(first.users) < FEW_USERS:
+        if len(first.users) == 1:
+            told.append("One user: there is no interval, because nothing is known of other users.")
+        elif len(first.users) < FEW_USERS:
             told.append(f"Fewer than {FEW_USERS} users: these intervals are too narrow.")
         if first.unknown_tokens:
             told.append(
@@ -50,7 +74,7 @@ class EvaluationReport:
                 "without being spelt: bits per byte are too low, and not to be compared with those of other "
                 "tokenizers."
             )
-        return (*told, OUTSIDE)
+        return (*told, OUTSIDE) if self.text.private else tuple(told)
 
     def to_json(self) -> dict[str, Any]:
         """Summary without anything about single users."""
@@ -59,6 +83,7 @@ class EvaluationReport:
             "models": {name: losses.to_json() for name, losses in self.models.items()},
             "difference": None if difference is None else difference.to_json(),
             "guarantee": self.guarantee,
+            "text": self.text.to_json(),
             "caveats": list(self.caveats),
         }
 
@@ -69,14 +94,17 @@ def evaluate_public_model(
     *,
     block_size: int,
     device: str = "auto",
+    trust_remote_code: bool = False,
     progress: Progress | None = None,
 ) -> EvaluationReport:
     """Measure a public model on some text."""
     progress = progress or Silent()
-    text = read_corpus(corpus, load_tokenizer(name), progress)
-    public = load_public_model(name, device=device)
+    text = read_corpus(corpus, load_tokenizer(name, trust_remote_code=trust_remote_code), progress)
+    public = load_public_model(name, device=device, trust_remote_code=trust_remote_code)
     losses = measure_losses(public, text, block_size=block_size, progress=progress)
-    return EvaluationReport({PUBLIC: losses}, guarantee=None)
+    return EvaluationReport(
+        {_label(public): losses}, public.statement, MeasuredText.of(corpus, held_out=False)
+    )
 
 
 def evaluate_run(
@@ -86,12 +114,16 @@ def evaluate_run(
     block_size: int,
     with_public: bool = True,
     device: str = "auto",
+    trust_remote_code: bool = False,
     progress: Progress | None = None,
 ) -> EvaluationReport:
-    """Measure a Run on its own held-out text, or on ``corpus``, and record the result in it."""
+    """Measure a Run on its own held-out text, or on ``corpus``, and record the result in it.
+
+    What is measured on other text is recorded under names of its own, beside the held-out result.
+    """
     progress = progress or Silent()
     run.metrics()  # a damaged file is found now, not when the measurement is done
-    trained = load_trained(run, device=device)
+    trained = load_trained(run, device=device, trust_remote_code=trust_remote_code)
     tokenizer = trained.public.tokenizer
     text = (
         held_out_text(run, tokenizer, progress)
@@ -100,14 +132,18 @@ def evaluate_run(
     )
     models: dict[str, Losses] = {}
     if with_public:
-        models[PUBLIC] = measure_losses(trained.public, text, block_size=block_size, progress=progress)
+        models[_label(trained.public)] = measure_losses(
+            trained.public, text, block_size=block_size, progress=progress
+        )
     models[run.manifest.method] = measure_losses(
         trained.public, text, block_size=block_size, model=trained.model, progress=progress
     )
-    report = EvaluationReport(models, run.manifest.guarantee["statement"])
-    run.record_metrics("evaluation", report.to_json())
+    measured = MeasuredText.of(corpus or recipe_of(run).corpus, held_out=corpus is None)
+    report = EvaluationReport(models, run.manifest.guarantee["statement"], measured)
+    suffix = "" if measured.held_out else "_other_text"
+    run.record_metrics(f"evaluation{suffix}", report.to_json())
     run.record_private(
-        "perplexity_by_user.json",
+        f"perplexity_by_user{suffix}.json",
         {
             name: dict(zip(losses.users, losses.perplexity_by_user().tolist(), strict=True))
             for name, losses in models.items()
@@ -116,9 +152,18 @@ def evaluate_run(
     return report
 
 
+def _label(public: PublicModel) -> str:
+    return NOT_PUBLIC if public.holds_private_text else PUBLIC
+
+
+def recipe_of(run: Run) -> Recipe:
+    """The recipe that a Run was trained from."""
+    return parse_recipe(run.manifest.recipe, origin=str(run.folder / "run.json"))
+
+
 def held_out_text(run: Run, tokenizer: PublicTokenizer, progress: Progress) -> UserCorpus:
     """The text that a Run held out when it was trained; refused where the corpus is no longer the same."""
-    recipe = parse_recipe(run.manifest.recipe, origin=str(run.folder / "run.json"))
+    recipe = recipe_of(run)
     if recipe.held_out is None:
         raise InputError(f"{run.folder} held nothing out; give --corpus FILE with --user and --text.")
     whole = read_corpus(recipe.corpus, tokenizer, progress)

@@ -58,8 +58,7 @@ class Decoding:
 
     def pmfs(self, logits: Tensor, text: Sequence[int] = ()) -> DecodedPmfs:
         """Distributions for one query: logits [M, V] with the public model in row 0, after ``text``."""
-        # Single precision is what models answer in; what is charged becomes float64 in the mechanism.
-        values = logits.detach().float() if logits.dtype != torch.float64 else logits.detach()
+        values = _at_least_single(logits)
         if values.ndim != 2:
             raise InputError(f"logits have shape {tuple(logits.shape)}; expected [models, vocabulary].")
         values = self._penalised(values, text)
@@ -118,5 +117,10 @@ def _renormalised(pmfs: Tensor) -> Tensor:
 
 
 def softmax_pmfs(logits: Any) -> Tensor:
-    """Plain distributions of logits, in float64."""
-    return torch.softmax(torch.as_tensor(logits).detach().to(torch.float64), dim=-1)
+    """Plain distributions, the same that `Decoding` gives for a plain request."""
+    return torch.softmax(_at_least_single(torch.as_tensor(logits)), dim=-1)
+
+
+def _at_least_single(logits: Tensor) -> Tensor:
+    """Single precision is what models answer in; what is charged becomes float64 in the mechanism."""
+    return logits.detach() if logits.dtype == torch.float64 else logits.detach().float()

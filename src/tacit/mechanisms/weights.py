@@ -22,9 +22,9 @@ from tacit.mechanisms.divergence import blocks_of, phi
 
 # Evaluations: in single precision to come near (order 2, where nothing overflows), in double precision to
 # arrive and to prove. The hard cases of the tests need all of them; ordinary ones arrive after half.
-ROUGH_STEPS = 6
-EXACT_STEPS = 5
-EXACT_STEPS_OTHERWISE = 16
+ROUGH_STEPS = 8
+EXACT_STEPS = 8
+EXACT_STEPS_OTHERWISE = 24
 # The bound is met with this much to spare, for the rounding of the evaluation itself.
 _MARGIN = 1 - 1e-11
 # logit of the smallest and, mirrored, the largest weight that is looked at: 4e-18.
@@ -80,15 +80,21 @@ def largest_weights(
 
 @dataclass(frozen=True)
 class _Approach:
-    nearest: Tensor  # where the search would look next
+    nearest: Tensor  # the weight that came closest to the bound, from either side
     feasible: Tensor  # the largest weight that is known to keep the bound
 
 
 def _approach(start: Tensor, pair: _Pair, bound: Tensor, top: Tensor, steps: int) -> _Approach:
-    """Newton on log E against logit w, where the curve is nearly straight at both ends, within a bracket."""
+    """Newton on log E, in a bracket.
+
+    Against log w the curve is straight for small weights and for high orders, against logit w for weights
+    near 1; the shorter of both steps is taken. A step that is not half as long as the one before, or that
+    leaves the bracket, is replaced by halving the bracket.
+    """
     weight, feasible = torch.minimum(start, top), torch.zeros_like(top)
     low, high = torch.full_like(top, -_FAR), torch.logit(top).clamp(max=_FAR)
-    goal = bound.log()
+    before, distance = torch.full_like(top, torch.inf), torch.full_like(top, torch.inf)
+    nearest, goal = weight, bound.log()
     for _ in range(steps):
         found, slope = pair.evaluate(weight)
         place = torch.logit(weight).clamp(-_FAR, _FAR)
@@ -97,14 +103,21 @@ def _approach(start: Tensor, pair: _Pair, bound: Tensor, top: Tensor, steps: int
         feasible = torch.maximum(feasible, torch.nan_to_num(shrunk, nan=0.0))
         low = torch.where(fits, torch.maximum(low, place), low)
         high = torch.where(fits, high, torch.minimum(high, place))
-        # d logit(w) = d log(w) / (1 - w); at w = 1 the distance to go is all there is to know.
-        newton = place + (goal - found.log()) / (slope * (1 - weight)).clamp(min=1e-6)
-        # A step beyond the largest weight looks there; NaN, from an overflow, halves the bracket.
-        newton = torch.where(fits & (newton >= high), high, newton)
-        inside = (newton > low) & (newton <= high)
-        weight = torch.minimum(torch.sigmoid(torch.where(inside, newton, (low + high) / 2)), top)
-        weight = torch.where((feasible >= top) | (inside & (newton >= torch.logit(top))), top, weight)
-    return _Approach(weight, feasible)
+        gap = goal - found.log()
+        closer = (gap.abs() < distance) | (fits & (weight >= top))
+        nearest, distance = torch.where(closer, weight, nearest), torch.where(closer, gap.abs(), distance)
+        move = gap / slope
+        by_logit = move / (1 - weight).clamp(min=1e-6)
+        by_log = torch.logit((weight * torch.exp(move)).clamp(max=1.0)) - place
+        length = torch.where(by_log.abs() < by_logit.abs(), by_log, by_logit)
+        # A step to the right of everything looks at the right end; NaN, from an overflow, halves the bracket.
+        newton = torch.where(fits & (place + length >= high), high, place + length)
+        good = (newton > low) & (newton <= high) & ((newton - place).abs() <= before / 2)
+        target = torch.where(good, newton, (low + high) / 2)
+        before = (target - place).abs()
+        weight = torch.where(target >= torch.logit(top), top, torch.minimum(torch.sigmoid(target), top))
+        weight = torch.where(feasible >= top, top, weight)
+    return _Approach(nearest, feasible)
 
 
 class _Pair:

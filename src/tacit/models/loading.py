@@ -59,6 +59,14 @@ class PublicModel:
         return self.tokenizer.fingerprint
 
     @property
+    def statement(self) -> str:
+        """What may be said of the model's answers."""
+        if self.holds_private_text:
+            return "no guarantee: these weights were trained on private text and may repeat it word for word"
+        apart = ", apart from its vocabulary, which was built from private text"
+        return "public model: it never saw the private text" + (apart if self.vocabulary == "private" else "")
+
+    @property
     def family(self) -> Literal["transformer", "lstm"]:
         """Which of the two families the model belongs to."""
         return "lstm" if self.model.config.model_type == LSTM_MODEL_TYPE else "transformer"

@@ -21,6 +21,14 @@ PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 SINGLE_WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 _GGUF_MAGIC = b"GGUF"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "tekken.json",
+)
 _FILES_THAT_NAME_CODE = ("config.json", "tokenizer_config.json", "processor_config.json")
 
 
@@ -59,7 +67,7 @@ def refuse_remote_code(folder: Path) -> None:
         if path.is_file() and "auto_map" in read_json_object(path):
             raise UnsafeFile(
                 f"{path} asks to run code that comes with the model (auto_map); "
-                "set trust_remote_code to true only if you have read that code."
+                "set trust_remote_code to true (or give --trust-remote-code) only if you have read that code."
             )
 
 
@@ -73,6 +81,15 @@ def refuse_unsafe_weights(folder: Path) -> None:
             f"{folder / pickled[0]} is a pickle, which runs code when it is opened; convert it on a machine "
             "you can afford to lose: load it there with transformers and call save_pretrained, which writes "
             "safetensors."
+        )
+
+
+def refuse_without_tokenizer(folder: Path) -> None:
+    """Refuse a model folder that has no file of any tokenizer."""
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES) and not any(folder.glob("*.tiktoken")):
+        raise ModelError(
+            f"{folder} has no tokenizer (no {TOKENIZER_FILES[0]}); copy the tokenizer files of the model "
+            "it was made from into it."
         )
 
 

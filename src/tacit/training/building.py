@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import secrets
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 
+from tacit.corpus.corpus_folder import _TEMPORARY, _opened_lock
 from tacit.errors import InputError, TacitError
 from tacit.files import read_json, write_json
 from tacit.models.loading import PublicModel
 from tacit.progress import Progress
-from tacit.recipes import PerformanceSection, Recipe
+from tacit.recipes import DEFAULT_MODEL, PerformanceSection, Recipe
 from tacit.runs import PublicModelRecord, Run, RunBuilder
 
 _BEGIN_AGAIN = "remove the folder of the unfinished run and begin again"
@@ -27,14 +31,42 @@ def build_run(
     progress: Progress,
 ) -> Run:
     """Make a Run by ``train``, alone in its folder; a failure leaves only what can be resumed from."""
+    recipe = _from_any_folder(recipe)
     builder = RunBuilder.begin(Path(recipe.output), recipe.to_json(), resume=resume)
     try:
         return builder.complete() if builder.is_whole else train(recipe, builder, progress)
-    except (TacitError, OSError, RuntimeError, ValueError):
+    except (TacitError, OSError, RuntimeError, ValueError, KeyboardInterrupt):
         builder.abandon()
         raise
     finally:
         builder.release()
+
+
+def _from_any_folder(recipe: Recipe) -> Recipe:
+    """The recipe with whole paths to its model and corpus: a Run is used from other folders too."""
+    model, corpus = recipe.model, recipe.corpus
+    if model.name != DEFAULT_MODEL and (folder := Path(model.name).expanduser()).exists():
+        model = model.model_copy(update={"name": str(folder.absolute())})
+    if corpus.format != "datasets" or Path(corpus.path).exists():  # else it is an id of the hub
+        corpus = corpus.model_copy(update={"path": str(Path(corpus.path).absolute())})
+    return recipe.model_copy(update={"model": model, "corpus": corpus})
+
+
+@contextlib.contextmanager
+def passing_storage() -> Iterator[Path]:
+    """An owner-only folder for copies of text while a block runs.
+
+    It is named and locked like a temporary corpus: if this process is killed, the next one that reads a
+    corpus removes it.
+    """
+    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-") as folder:
+        lock = _opened_lock(Path(folder))
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks; nobody can sweep there either
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield Path(folder)
+        finally:
+            os.close(lock)
 
 
 def seed_of(recipe: Recipe, builder: RunBuilder) -> int:

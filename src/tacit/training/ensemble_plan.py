@@ -5,7 +5,6 @@ Time and memory are measured, not guessed: one pass of the first group goes forw
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +15,12 @@ import numpy as np
 from tacit.files import refuse_existing
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe
-from tacit.training.building import use_threads
+from tacit.training.building import passing_storage, use_threads
 from tacit.training.checkpoint import trainable
 from tacit.training.encoding import NO_ROW, IntArray
 from tacit.training.ensemble import groups_of, guarantee_of_members, is_joint, key_of, partition_for
 from tacit.training.ensemble_joint import JointTask
-from tacit.training.ensemble_schedule import Member, members_of
+from tacit.training.ensemble_schedule import Member, members_of, remark_on_epochs
 from tacit.training.finetune import task_for
 from tacit.training.plan import ADAM_BYTES, peak_memory, time_of_step, trunk_cost
 from tacit.training.preparation import Materials, Prepared, gather
@@ -65,14 +64,17 @@ class _Cost:
 def plan_ensemble(recipe: Recipe, progress: Progress | None = None) -> EnsemblePlan:
     """Prepare everything, time one pass, write nothing."""
     refuse_existing(Path(recipe.output))
+    progress = progress or Silent()
+    remark_on_epochs(recipe, progress)
     key = key_of(recipe)
-    with tempfile.TemporaryDirectory() as folder:
-        materials = gather(recipe, Path(folder), progress or Silent())
+    with passing_storage() as folder:
+        materials = gather(recipe, folder, progress)
         parameters = sum(parameter.numel() for parameter in materials.public.model.parameters())
         members = members_of(materials, partition_for(materials, key))
         groups = groups_of(members, recipe, materials.public)
         use_threads(recipe.performance)
-        cost = (_joint_cost if is_joint(recipe) else _single_cost)(materials, groups, Path(folder))
+        joint = is_joint(recipe, materials.public)
+        cost = (_joint_cost if joint else _single_cost)(materials, groups, folder)
         users = [member.users for member in members]
         rows = [len(member.rows) for member in members]
         lengths = np.concatenate([member.rows.lengths for member in members])

@@ -17,6 +17,7 @@ import numpy as np
 
 from tacit.corpus import Partition
 from tacit.errors import PublicModelWarning
+from tacit.progress import Progress
 from tacit.recipes import EnsembleSection, Recipe, TrainingSection
 from tacit.runs import EnsembleRecord
 from tacit.training.encoding import NO_ROW, IntArray, Rows, lay_out
@@ -40,6 +41,15 @@ class Member:
 def section_of(recipe: Recipe) -> EnsembleSection:
     """The ensemble that a recipe of method ``submix`` describes."""
     return recipe.ensemble or EnsembleSection()
+
+
+def remark_on_epochs(recipe: Recipe, progress: Progress) -> None:
+    """Tell an operator who asked for epochs that the number of steps is public and another."""
+    if recipe.training.epochs != TrainingSection().epochs:
+        progress.remark(
+            f"training.epochs={recipe.training.epochs} is not used: every member takes training.max_steps="
+            f"{recipe.training.max_steps} steps, a public number"
+        )
 
 
 def members_of(materials: Materials, partition: Partition) -> list[Member]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import resource
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from tacit.files import refuse_existing
 from tacit.models.trunk import trunk_states
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe
+from tacit.training.building import passing_storage
 from tacit.training.checkpoint import trainable
 from tacit.training.encoding import Batch
 from tacit.training.finetune import guarantee_of, task_for
@@ -53,12 +53,12 @@ def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingP
     """Prepare everything, time one batch, write nothing."""
     refuse_existing(Path(recipe.output))
     progress = progress or Silent()
-    with tempfile.TemporaryDirectory() as folder:
-        prepared = prepare(recipe, Path(folder), progress)
+    with passing_storage() as folder:
+        prepared = prepare(recipe, folder, progress)
         schedule = Schedule(prepared.rows, recipe.training, seed=0)
         sample = replace(prepared, rows=prepared.rows.only(schedule.batches_of(0)[0]))
         task = task_for(sample)
-        task.cache_trunk(recipe.performance, Path(folder), progress)
+        task.cache_trunk(recipe.performance, folder, progress)
         batch = task.make_batch(np.arange(len(sample.rows)))
         step_seconds = time_of_step(task, batch)
         trunk_seconds, trunk_bytes = trunk_cost(prepared, batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +16,8 @@ from tacit.progress import Progress
 from tacit.recipes import HeldOutSection, ModelSection, Recipe
 from tacit.training.encoding import EncodedCorpus, Rows, encode, lay_out
 from tacit.training.next_token import can_pack
+from tacit.training.public_text import read_public_text, refuse_no_check, refuse_private_text
+from tacit.training.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Prepared:
     corpus: SplitCorpus
     encoded: EncodedCorpus
     rows: Rows
+    public_text: UserCorpus | None = None  # to stop early by, where the recipe says so
 
     @classmethod
     def of(cls, materials: Materials, rows: Rows) -> Self:
@@ -55,10 +58,14 @@ class Prepared:
 
 
 def prepare(recipe: Recipe, storage: Path, progress: Progress) -> Prepared:
-    """The materials with all of the training text laid out as rows."""
+    """The materials with all of the training text laid out as rows, and the public text to stop early by."""
+    public_text = read_public_text(recipe, storage)
     materials = gather(recipe, storage, progress)
+    if public_text is not None:
+        refuse_private_text(recipe, public_text, materials.corpus.whole)
     rows = lay_out(materials.encoded, block_size=recipe.training.block_size, packing=materials.packing)
-    return Prepared.of(materials, rows)
+    refuse_no_check(recipe, Schedule(rows, recipe.training, seed=0).steps)
+    return replace(Prepared.of(materials, rows), public_text=public_text)
 
 
 def gather(recipe: Recipe, storage: Path, progress: Progress) -> Materials:

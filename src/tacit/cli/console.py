@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -26,7 +27,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-out = Console(highlight=False, soft_wrap=True)
+# A terminal says how wide it is; a file or a pipe has no width, and a folded table there helps nobody.
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

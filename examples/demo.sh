@@ -14,7 +14,7 @@ if [ -e demo ]; then
 fi
 
 run tacit models pull smollm2-135m-instruct
-run tacit corpus simulate demo/dialogues.jsonl --users 40 --dialogues 3
+run tacit corpus simulate demo/dialogues.jsonl --users 24 --dialogues 3
 run tacit corpus stats demo/dialogues.jsonl --user user --text text
 
 # What a team would do without tacit: one model, no protection.
@@ -24,7 +24,7 @@ run tacit generate demo/finetuned --tokens 40 --prompt "SYS: Hello"
 # An ensemble instead, whose answers carry a guarantee: what is left of the improvement, and an answer.
 run tacit train examples/submix.yaml
 run tacit evaluate demo/ensemble --nonprivate demo/finetuned --mechanism submix --mechanism certified \
-  --epsilon 2 --queries 128 --block-size 64
+  --epsilon 2 --queries 128 --block-size 64 --max-blocks 12
 run tacit generate demo/ensemble --epsilon 2 --queries 40 --tokens 40 --prompt "SYS: Hello"
 
 # Somebody tries to get planted secrets out, of one member and through the mechanisms.

@@ -22,13 +22,9 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mechanisms.mixture import Mixture
+from tacit.mechanisms.mixture import ABSOLUTE_SAFETY, RELATIVE_SAFETY, Mixture, padded
 from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
 from tacit.mechanisms.public_centred import check_mixing, slot_losses, weights_within
-
-# Individual charges are computed at the weights that were found; rounding must not undercut them.
-_RELATIVE_SAFETY = 1e-9
-_ABSOLUTE_SAFETY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -91,11 +87,11 @@ class Individual:
                 raise InputError("remaining budgets must be numbers.")
             limit = torch.minimum(limit, left.reshape(limit.shape).clamp(min=0.0))
         # Leave room for the safety that is added to the charge, so that it stays within what is left.
-        room = ((limit - 2 * _ABSOLUTE_SAFETY) * (1 - 2 * _RELATIVE_SAFETY)).clamp(min=0.0)
+        room = ((limit - 2 * ABSOLUTE_SAFETY) * (1 - 2 * RELATIVE_SAFETY)).clamp(min=0.0)
         weights = weights_within(pmfs, order=self.order, loss=room, cap=self.cap)
         weights = torch.where(pmfs.sound & (room > 0), weights, 0.0)
         losses = slot_losses(pmfs, weights, order=self.order, cap=self.cap)
-        charges = losses * (1 + _RELATIVE_SAFETY) + _ABSOLUTE_SAFETY
+        charges = padded(losses)
         return _mixture(pmfs, weights, torch.where(weights > 0, charges, 0.0))
 
 

@@ -6,6 +6,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+# What rounding float64 sums and pmfs to sampling weights may take from a charge.
+RELATIVE_SAFETY = 1e-9
+ABSOLUTE_SAFETY = 1e-12
+
+
+def padded(losses: Tensor) -> Tensor:
+    """Losses as they are charged: with what rounding may have taken from them."""
+    return losses * (1 + RELATIVE_SAFETY) + ABSOLUTE_SAFETY
+
 
 @dataclass(frozen=True, repr=False)
 class Mixture:

@@ -25,17 +25,13 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mechanisms.divergence import DivergenceSum, blocks_of
-from tacit.mechanisms.mixture import Mixture
+from tacit.mechanisms.mixture import Mixture, padded
 from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
 from tacit.mechanisms.public_centred import check_mixing, weights_within
 from tacit.mechanisms.weights import allowed_excess, largest_weights
 
 Mixing = Literal["per_part", "averaged"]
 Weights = Literal["symmetric", "paper"]
-
-# What the rounding of pmfs to sampling weights and of float64 sums may add to a charge.
-_RELATIVE_SAFETY = 1e-9
-_ABSOLUTE_SAFETY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class SubMix:
             whole, without = mix(pmfs.parts(block), weights, base, null=self.guard is not None)
             pmf[:, block] = whole
             charge.add(whole.unsqueeze(1), without)
-        charges = charge.symmetric() * (1 + _RELATIVE_SAFETY) + _ABSOLUTE_SAFETY
+        charges = padded(charge.symmetric())
         return Mixture(*(pmfs.restore(part) for part in (pmf, weights, charges, pmfs.sound)))
 
     def _weights(self, pmfs: MemberPmfs) -> Tensor:

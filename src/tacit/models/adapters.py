@@ -57,7 +57,7 @@ def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds
     if hasattr(trained, "peft_config"):
         # PEFT leaves an empty model-card template there; the Run's own files say what the weights are.
         (folder / "README.md").unlink(missing_ok=True)
-        _settle_order(folder / "adapter_config.json")
+        settle_order(folder / "adapter_config.json")
         return
     public.tokenizer.tokenizer.save_pretrained(str(folder))
     description = ModelDescription(
@@ -73,7 +73,7 @@ def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds
     write_description(folder, description)
 
 
-def _settle_order(config_file: Path) -> None:
+def settle_order(config_file: Path) -> None:
     """Sort PEFT's sets of names, whose order follows the process's hash seed: equal runs give equal bytes."""
     config = json.loads(config_file.read_text(encoding="utf-8"))
     if isinstance(config["target_modules"], list):

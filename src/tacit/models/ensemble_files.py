@@ -6,12 +6,11 @@ another base, a variant of LoRA) are refused before any weight is touched.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from safetensors import SafetensorError
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from tacit.errors import ModelError
+from tacit.models.adapters import settle_order
 from tacit.models.safety import read_json_object
 from tacit.models.stacked_lora import PEFT_PREFIX, AdapterStack, layer_number, stack_paths
 from tacit.models.trunk import layer_list
@@ -188,11 +188,4 @@ def save_member(
     folder.mkdir(parents=True, exist_ok=True)
     save_file(stack.member_state(member), folder / WEIGHTS_FILE, metadata={"format": "pt"})
     config.save_pretrained(str(folder))
-    _settle_order(folder / CONFIG_FILE)
-
-
-def _settle_order(config_file: Path) -> None:
-    """Sort PEFT's sets of names, whose order follows the process's hash seed."""
-    config: dict[str, Any] = read_json_object(config_file)
-    config["target_modules"] = sorted(config["target_modules"])
-    config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    settle_order(folder / CONFIG_FILE)

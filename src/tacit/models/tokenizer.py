@@ -30,17 +30,14 @@ from tacit.errors import InputError, ModelError
 from tacit.models.description import Vocabulary, read_description
 from tacit.models.gguf import read_gguf_tokenizer
 from tacit.models.quiet import quiet
-from tacit.models.safety import foreign_files, read_json_object, refuse_remote_code
+from tacit.models.safety import (
+    foreign_files,
+    read_json_object,
+    refuse_remote_code,
+    refuse_without_tokenizer,
+)
 from tacit.models.store import ModelSource, locate
 
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "vocab.json",
-    "vocab.txt",
-    "spiece.model",
-    "tekken.json",
-)
 _USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -288,11 +285,7 @@ def tokenizer_from(
 
 
 def _read_folder(folder: Path, *, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES) and not [*folder.glob("*.tiktoken")]:
-        raise ModelError(
-            f"{folder} has no tokenizer (no {_TOKENIZER_FILES[0]}); copy the tokenizer files of the model "
-            "it was made from into it."
-        )
+    refuse_without_tokenizer(folder)
     if (folder / "tokenizer.json").is_file():
         read_json_object(folder / "tokenizer.json")
     if not trust_remote_code:

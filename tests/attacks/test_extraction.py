@@ -164,7 +164,7 @@ def test_without_a_control_nothing_is_concluded(report: ExtractionReport) -> Non
 
 def test_lstm(tmp_path: Path, number_lstm: Path) -> None:
     plan = AttackPlan(generations=50, mechanisms=("submix", "certified"), seed=1)
-    lstm = memorising(number_lstm, codes=2, digits=2, learning_rate=2e-2)
+    lstm = memorising(number_lstm, codes=2, digits=2, steps=200, learning_rate=2e-2)
     found = attack_own_models(lstm, plan, tmp_path / "attack")
     assert row(found, "member").verdict == "extracts"
     certified = row(found, "certified")

@@ -24,20 +24,22 @@ from pathlib import Path
 from typing import Any
 
 from tacit.cli import console
-from tacit.evaluation import Grid, Sweep, Tuning, evaluate_mechanisms
+from tacit.evaluation import Grid, Measurement, Sweep, Tuning, evaluate_mechanisms
+from tacit.evaluation.mechanism_blocks import blocks_of_text
 from tacit.evaluation.mechanism_report import MechanismReport
+from tacit.evaluation.report import MeasuredText, held_out_text, recipe_of
+from tacit.models.ensemble import Ensemble, load_ensemble
 from tacit.progress import Progress
 from tacit.recipes import DEFAULT_MODEL, Recipe, parse_recipe
 from tacit.runs import Run, partial_folder
-
-try:
-    from tacit.training.ensemble import train_ensemble
-except ImportError:
-    raise SystemExit("This version of tacit cannot train ensembles (method: submix); update it.") from None
+from tacit.training.ensemble import train_ensemble
 from tacit.training.finetune import finetune
 
 BASELINES = ("subsample_aggregate", "gnmax")
 MIXTURES = ("submix", "certified", "individual")
+# Few candidates, and few stretches to choose among them: the choice is coarse, and hours are saved.
+GRID = Grid((0.5, 2.0, 8.0, 32.0, 128.0), (1.0,), (0.5, 0.7, 0.9))
+CALIBRATING_STRETCHES = 5
 
 
 def main() -> None:
@@ -50,14 +52,35 @@ def main() -> None:
         ensemble = trained("ensemble", private, options, progress)
         plain = trained("finetuned", private, options, progress)
         surrogate = trained("surrogate", public, options, progress)
+
+        def measure(*mechanisms: Any, tuning: Tuning | None = None) -> Any:
+            return lambda: evaluate(ensemble, plain, options, progress, mechanisms, tuning)
+
+        few = CALIBRATING_STRETCHES * options.queries // options.block
+        tuning = Tuning(surrogate, grid=GRID, max_blocks=few, beside_heuristic=True)
         tables = [
-            measured(name, options, lambda given=given: evaluate(ensemble, plain, options, progress, **given))
-            for name, given in {
-                "heuristic": {"mechanisms": (*MIXTURES, *BASELINES)},
-                "calibrated": {"mechanisms": MIXTURES, "surrogate": surrogate},
-            }.items()
+            measured("mixtures", options, measure(*MIXTURES, tuning=tuning)),
+            measured("baselines", options, measure(*BASELINES)),
         ]
+        if not options.single:
+            as_parts = measured(
+                "halves-as-parts", options, lambda: halves_as_parts(ensemble, options, progress)
+            )
+            tables.append(as_parts)
     show(tables, options)
+
+
+def halves_as_parts(run: Run, options: argparse.Namespace, progress: Progress) -> MechanismReport:
+    """The same members as twice as many parts of one model each: certified mixing at 2k, for nothing."""
+    halves = load_ensemble(run)
+    ensemble = Ensemble(halves.public, halves.members, 2 * halves.parts, 1)
+    text = held_out_text(run, halves.public.tokenizer, progress)
+    blocks = blocks_of_text(text, halves.public, block_size=options.block, progress=progress)
+    kept = blocks.first(options.stretches * options.queries // options.block)
+    measurement = Measurement(ensemble, kept, progress=progress, support=options.support)
+    sweep = Sweep(("certified", "individual"), (options.epsilon,), (options.queries,), caps=(None, 0.5, 0.9))
+    rows = measurement.rows(sweep.settings(ensemble.parts))
+    return measurement.report(rows, MeasuredText.of(recipe_of(run).corpus, held_out=True))
 
 
 def arguments() -> argparse.Namespace:
@@ -106,9 +129,10 @@ def texts(options: argparse.Namespace) -> tuple[Path, Path]:
     return halves[0], halves[1]
 
 
-def recipe_of(name: str, corpus: Path, options: argparse.Namespace) -> Recipe:
+def recipe_for(name: str, corpus: Path, options: argparse.Namespace) -> Recipe:
     """What one of the three Runs is made by; all share model, adapter and schedule."""
     by_blocks = options.user is None
+    members = options.parts * (1 if options.single else 2)
     columns = {"blocks": options.block} if by_blocks else {"user": options.user, "text": options.text}
     whole: dict[str, Any] = {
         "method": "finetune" if name == "finetuned" else "submix",
@@ -118,8 +142,8 @@ def recipe_of(name: str, corpus: Path, options: argparse.Namespace) -> Recipe:
         "held_out": {"share": 0.2},
         "adapter": {"rank": 16, "alpha": 32, "trunk_layers": options.trunk},
         "training": {
-            # One model reads what all members read together.
-            "max_steps": options.steps * (options.parts if name == "finetuned" else 1),
+            # One model reads as much as all members read together.
+            "max_steps": options.steps * (members if name == "finetuned" else 1),
             "block_size": options.block,
             "batch_size": options.batch,
             "learning_rate": options.learning_rate,
@@ -139,30 +163,34 @@ def trained(name: str, corpus: Path, options: argparse.Namespace, progress: Prog
         return Run.open(folder)
     progress.remark(f"training {folder}")
     train = finetune if name == "finetuned" else train_ensemble
-    return train(recipe_of(name, corpus, options), resume=partial_folder(folder).is_dir(), progress=progress)
+    return train(recipe_for(name, corpus, options), resume=partial_folder(folder).is_dir(), progress=progress)
 
 
 def evaluate(
-    ensemble: Run,
+    run: Run,
     plain: Run,
     options: argparse.Namespace,
     progress: Progress,
-    *,
     mechanisms: tuple[Any, ...],
-    surrogate: Run | None = None,
+    tuning: Tuning | None,
 ) -> MechanismReport:
     """One part of the table."""
     if options.single:
         mechanisms = tuple(name for name in mechanisms if name != "submix")
-    sweep = Sweep(mechanisms, (options.epsilon,), (options.queries,), mixings=("per_part", "averaged"))
-    grid = Grid((0.5, 1.0, 4.0, 16.0), (1.0,), (0.5, 0.9)) if options.quick else Grid()
+    sweep = Sweep(
+        mechanisms,
+        (options.epsilon,),
+        (options.queries,),
+        mixings=("per_part", "averaged"),
+        weights=("symmetric", "paper"),
+    )
     return evaluate_mechanisms(
-        ensemble,
+        run,
         sweep,
         block_size=options.block,
         max_blocks=options.stretches * options.queries // options.block if options.user is None else None,
         nonprivate=plain,
-        tuning=Tuning(surrogate, grid=grid),
+        tuning=tuning,
         support=options.support,
         progress=progress,
     )
@@ -190,11 +218,12 @@ def show(tables: list[dict[str, Any]], options: argparse.Namespace) -> None:
     ]
     for row in itertools.chain(*(table["mechanisms"] for table in tables)):
         mixing = f" {row['mixing']}" if row["mixing"] else ""
+        paper = ", paper weights" if row["weights"] == "paper" else ""
         cap = "" if row["cap"] is None else f", cap {row['cap']:g}"
         dp = None if row["dp_epsilon"] is None else f"({row['dp_epsilon']:.3g}, {row['dp_delta']:g})"
         rows.append(
             {
-                "model": row["mechanism"] + mixing,
+                "model": f"{row['mechanism']}{mixing}{paper}, k = {row['parts']}",
                 "target": f"{row['target']:.3g} {row['target_source']}{cap}",
                 "perplexity": _estimate(row["perplexity"]),
                 "of_ensemble": _estimate(row["share_of_ensemble"]),

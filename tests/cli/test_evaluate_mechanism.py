@@ -183,6 +183,31 @@ def test_targets_are_calibrated_on_public_text_or_labelled(tacit: Tacit, runs: R
     assert (given["target"], given["target_source"]) == (0.01, "given")
 
 
+def test_the_algorithm_as_printed_is_a_row_of_its_own(tacit: Tacit, runs: Runs) -> None:
+    ways = ("--mixing", "per_part", "--mixing", "averaged", "--weights", "symmetric", "--weights", "paper")
+    report = tacit("evaluate", runs.private, "--mechanism", "submix", *ways, *QUICK, "--json").json()
+    rows = {(row["mixing"], row["weights"]): row["perplexity"]["value"] for row in report["mechanisms"]}
+    assert list(rows) == [
+        ("per_part", "symmetric"),
+        ("per_part", "paper"),
+        ("averaged", "symmetric"),
+        ("averaged", "paper"),
+    ]
+    shown = tacit("evaluate", runs.private, "--mechanism", "submix", *ways, *QUICK).out
+    assert shown.count("paper weights") == 2
+
+
+def test_other_text_is_recorded_beside_the_held_out_result(tacit: Tacit, runs: Runs) -> None:
+    one = (runs.private, "--mechanism", "certified", *QUICK, "--json")
+    own = tacit("evaluate", *one).json()
+    other_corpus = ("--corpus", runs.folder / "public.jsonl", "--user", "user", "--text", "text")
+    other = tacit("evaluate", *one, *other_corpus, "--trust-remote-code").json()
+    assert own["text"]["held_out"]
+    assert other["text"] == {"corpus": str(runs.folder / "public.jsonl"), "held_out": False}
+    metrics = json.loads((runs.private / "metrics.json").read_text())
+    assert (metrics["mechanisms"], metrics["mechanisms_other_text"]) == (own, other)
+
+
 def test_one_model_per_part_has_no_submix(tacit: Tacit, runs: Runs) -> None:
     report = tacit("evaluate", runs.odd, *QUICK, "--json").json()
     assert [row["mechanism"] for row in report["mechanisms"]][:2] == ["certified", "individual"]
@@ -207,7 +232,9 @@ def test_what_is_refused(tacit: Tacit, runs: Runs, tmp_path: Path) -> None:
         ((runs.private, "--nonprivate", runs.public), "an ensemble too"),
         ((runs.public, "--nonprivate", runs.plain), "trained on other text"),
         ((runs.private, "--mechanism", "magic"), "'magic' is unknown"),
-        ((runs.private, "--mixing", "magic"), "'magic' is unknown"),
+        ((runs.private, "--mixing", "magic"), "mixing='magic'"),
+        ((runs.private, "--weights", "magic"), "weights='magic'"),
+        ((runs.private, "--mechanism", "certified", "--weights", "paper"), "--weights belongs to"),
         ((runs.private, "--mechanism", "certified", "--guard", "1"), "--guard belongs to"),
         ((runs.private, "--mechanism", "gnmax", "--cap", "0.5"), "--cap means nothing"),
         ((runs.private, "--mixing", "averaged", "--guard", "1"), "--guard bounds nothing"),

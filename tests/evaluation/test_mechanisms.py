@@ -24,6 +24,7 @@ from tacit.evaluation.mechanism_blocks import (
 from tacit.evaluation.mechanism_budgets import answers_of, block_perplexities, paid_for
 from tacit.evaluation.mechanism_pmfs import trace
 from tacit.evaluation.mechanism_report import MechanismRow
+from tacit.evaluation.report import MeasuredText
 from tacit.mechanisms import Decoding, GNMax, SubsampleAggregate
 from tacit.mechanisms.choice import MechanismChoice, MechanismName
 from tacit.mechanisms.pmfs import floored_public
@@ -36,6 +37,7 @@ from tests.models.ensembles import adapter_folder
 from tests.tiny import public_sentences
 
 PARTS = 3
+TEXT = MeasuredText("text", held_out=True, private=True)
 
 
 @pytest.fixture(scope="module")
@@ -218,15 +220,15 @@ def test_the_first_parts_equal_a_smaller_ensemble(ensemble: Ensemble, parts: int
     for one_row, other in zip(of_subset, of_whole, strict=True):
         assert one_row.perplexity().value == pytest.approx(other.perplexity().value, rel=1e-5)
         assert one_row.answered() == other.answered()
-    assert [r.perplexity.value for r in subset.report(of_subset).references] == pytest.approx(
-        [r.perplexity.value for r in whole.report(of_whole).references], rel=1e-5
+    assert [r.perplexity.value for r in subset.report(of_subset, TEXT).references] == pytest.approx(
+        [r.perplexity.value for r in whole.report(of_whole, TEXT).references], rel=1e-5
     )
 
 
 def test_references_are_what_their_names_say(ensemble: Ensemble) -> None:
     blocks = make_blocks(ensemble, [8, 5, 8])
     measurement = Measurement(ensemble, blocks)
-    report = measurement.report(measurement.rows([one("public", 1.0, 8, 0.1)]))
+    report = measurement.report(measurement.rows([one("public", 1.0, 8, 0.1)]), TEXT)
     public, single, mean = (reference.perplexity.value for reference in report.references)
     by_model: list[list[float]] = [[] for _ in range(2 * PARTS + 2)]
     for block, given in enumerate(positions(ensemble, blocks)):

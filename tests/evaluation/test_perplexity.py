@@ -19,12 +19,12 @@ import torch
 from tokenizers import normalizers
 
 from tacit.corpus import UserCorpus
+from tacit.corpus.corpus_folder import passing_storage
 from tacit.evaluation import EvaluationReport, measure_losses, perplexity_difference
 from tacit.evaluation.report import MeasuredText
 from tacit.models.loading import PublicModel, load_public_model
 from tacit.models.vocabulary import LSTMShape, build_word_tokenizer, create_lstm
 from tacit.progress import Silent
-from tacit.training.building import passing_storage
 from tests.tiny import public_sentences
 
 TEXT = MeasuredText("corpus.jsonl", held_out=True, private=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -29,6 +29,8 @@ from tacit.runs import Run
 
 if TYPE_CHECKING:
     from tacit.evaluation import EvaluationReport, MechanismReport, MechanismRow, Sweep
+    from tacit.mechanisms.choice import MechanismName
+    from tacit.mechanisms.submix import Mixing, Weights
 
 _OF_THE_CORPUS = {
     "user": "--user",
@@ -50,6 +52,7 @@ _OF_MECHANISMS = {
     "order": "--order",
     "target": "--target",
     "mixing": "--mixing",
+    "weights": "--weights",
     "guard": "--guard",
     "cap": "--cap",
     "parts": "--parts",
@@ -118,6 +121,14 @@ def evaluate(
     mixing: Annotated[
         list[str] | None,
         typer.Option(help="How SubMix mixes: per_part (default) or averaged.", rich_help_panel=_ENSEMBLES),
+    ] = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="SubMix's weights: symmetric (default), or paper, which with averaged mixing is Algorithm 2 "
+            "as printed.",
+            rich_help_panel=_ENSEMBLES,
+        ),
     ] = None,
     guard: Annotated[
         list[float] | None,
@@ -209,13 +220,12 @@ def evaluate(
         _refuse(context, _OF_MECHANISMS, "goes with an ensemble (method: submix), which is not given")
     else:
         _refuse(context, {"public": "--public"}, "goes with one model; an ensemble always has it beside it")
-        _refuse(context, {"trust_remote_code": "--trust-remote-code"}, "goes with one model, not an ensemble")
     from tacit.evaluation import Tuning, evaluate_mechanisms, evaluate_public_model, evaluate_run
 
     if opened is not None and opened.manifest.weights == "members":
         if (calibrate is not None or oracle_target) and target != "heuristic":
             raise InputError("--target is given, so that nothing is left to choose; leave one option out.")
-        sweep = _sweep(mechanism, epsilon, queries, order, target, mixing, guard, cap, parts)
+        sweep = _sweep(mechanism, epsilon, queries, order, target, mixing, weights, guard, cap, parts)
         tuning = Tuning(None if calibrate is None else Run.open(calibrate), oracle_target)
         with console.progress() as progress:
             answers = evaluate_mechanisms(
@@ -228,12 +238,13 @@ def evaluate(
                 tuning=tuning,
                 support=support,
                 device=device,
+                trust_remote_code=trust_remote_code,
                 progress=progress,
             )
         if as_json:
             console.show_json(answers.to_json())
         else:
-            _show_mechanisms(answers, held_out=given is None)
+            _show_mechanisms(answers)
         return
     with console.progress() as progress:
         if opened is not None:
@@ -269,17 +280,17 @@ def _sweep(
     order: list[float] | None,
     target: str,
     mixing: list[str] | None,
+    weights: list[str] | None,
     guard: list[float] | None,
     cap: list[float] | None,
     parts: list[int] | None,
 ) -> Sweep:
     """The options as a sweep; what is empty is filled in when the ensemble and the text are known."""
     from tacit.evaluation import Sweep
-    from tacit.evaluation.mechanism_settings import mechanism_names, mixing_names
 
-    names = mechanism_names(mechanism or ())
-    mixings = mixing_names(mixing or (["per_part"] if names else ["per_part", "averaged"]))
-    for option, value in (("--mixing", mixing), ("--guard", guard)):
+    names = mechanism or []
+    mixings = mixing or (["per_part"] if names else ["per_part", "averaged"])
+    for option, value in (("--mixing", mixing), ("--weights", weights), ("--guard", guard)):
         if value and names and "submix" not in names:
             raise InputError(f"{option} belongs to mechanism submix, which is not asked for; leave it out.")
     if guard and "per_part" not in mixings:
@@ -287,11 +298,12 @@ def _sweep(
     if cap and names and not {"submix", "certified", "individual"} & set(names):
         raise InputError(f"--cap means nothing for mechanism {names[0]}; leave it out.")
     return Sweep(
-        names,
+        cast("tuple[MechanismName, ...]", tuple(dict.fromkeys(names))),  # these three are checked by Sweep
         tuple(epsilon or (2.0,)),
         tuple(queries or ()),
         tuple(order or (2.0,)),
-        mixings,
+        cast("tuple[Mixing, ...]", tuple(mixings)),
+        cast("tuple[Weights, ...]", tuple(weights or ("symmetric",))),
         tuple(guard or (None,)),
         tuple(cap or (None,)),
         tuple(parts or ()),
@@ -347,7 +359,7 @@ def _users(count: int, *, held_out: bool) -> str:
     return f"{count:,} {'held-out ' if held_out else ''}users"
 
 
-def _show_mechanisms(report: MechanismReport, *, held_out: bool) -> None:
+def _show_mechanisms(report: MechanismReport) -> None:
     blocks = f"{report.blocks:,} blocks of at most {report.block_size:,} tokens"
     console.show_rows(
         [
@@ -356,7 +368,7 @@ def _show_mechanisms(report: MechanismReport, *, held_out: bool) -> None:
         ],
         as_json=False,
         name="references",
-        title=f"{_users(report.users, held_out=held_out)}, {blocks}; 95% intervals over users",
+        title=f"{_users(report.users, held_out=report.text.held_out)}, {blocks}; 95% intervals over users",
     )
     named = [{"#": number} | _utility(row) for number, row in enumerate(report.rows, start=1)]
     if all(row.nonprivate_sums is None for row in report.rows):
@@ -374,9 +386,8 @@ def _show_mechanisms(report: MechanismReport, *, held_out: bool) -> None:
 def _utility(row: MechanismRow) -> dict[str, object]:
     """What a row measured; numbers that do not exist are dashes."""
     choice, budget = row.setting.choice, row.setting.budget
-    mixing = f" {choice.mixing}" if choice.name == "submix" else ""
     return {
-        "mechanism": choice.name + mixing,
+        "mechanism": choice.label,
         "parts": row.setting.parts,
         "budget": f"{budget.epsilon:.4g} for {budget.queries:,}",
         "perplexity": row.perplexity(),

@@ -47,12 +47,25 @@ def generate(
     mixing: Annotated[
         str | None, typer.Option(help="SubMix: per_part (default), or averaged as printed in the paper.")
     ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="SubMix: symmetric (default), or one-sided as in the paper.")
+    ] = None,
     guard: Annotated[
         float | None, typer.Option(help="SubMix: no answer costs a part more than this.")
     ] = None,
     cap: Annotated[float | None, typer.Option(help="No part weighs more than this.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Keep the public model's k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Keep the public model's nucleus of this mass.")] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: tokens of the text so far become less likely.")
+    ] = None,
+    random_stopping: Annotated[
+        float | None,
+        typer.Option(
+            metavar="C",
+            help="The paper's random stopping within C times --queries: hides STOP in one direction only.",
+        ),
+    ] = None,
     lazy: Annotated[bool, typer.Option("--lazy", help="Certified: run one secret part per token.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     trust_remote_code: Annotated[
@@ -91,12 +104,19 @@ def generate(
                 "name": mechanism or usual,
                 "order": 2.0 if order is None else order,
                 "mixing": mixing or "per_part",
+                "weights": weights or "symmetric",
                 "guard": guard,
                 "cap": cap,
             },
             target=target,
-            budget=(epsilon, queries or tokens),
-            decoding={"temperature": temperature, "top_k": top_k, "top_p": top_p},
+            budget=(epsilon, tokens if queries is None else queries),
+            random_stopping=random_stopping,
+            decoding={
+                "temperature": temperature,
+                "top_k": top_k,
+                "top_p": top_p,
+                "repetition_penalty": 1.0 if repetition_penalty is None else repetition_penalty,
+            },
             lazy=lazy,
             device=device,
             trust_remote_code=trust_remote_code,
@@ -110,10 +130,13 @@ def generate(
         "--order": order,
         "--target": target,
         "--mixing": mixing,
+        "--weights": weights,
         "--guard": guard,
         "--cap": cap,
         "--top-k": top_k,
         "--top-p": top_p,
+        "--repetition-penalty": repetition_penalty,
+        "--random-stopping": random_stopping,
         "--lazy": lazy or None,
     }
     for option, value in private_only.items():
@@ -133,17 +156,19 @@ def _privately(
     settings: dict[str, Any],
     target: float | None,
     budget: tuple[float, int],
+    random_stopping: float | None,
     decoding: dict[str, Any],
     lazy: bool,
     device: str,
     trust_remote_code: bool,
 ) -> dict[str, Any]:
-    from tacit.mechanisms import Decoding
+    from tacit.mechanisms import Decoding, RandomStopping
     from tacit.mechanisms.choice import MechanismChoice
     from tacit.models.ensemble import load_ensemble
     from tacit.prediction import Budget, PrivatePredictor
 
-    allowance = Budget(*budget)
+    stopping = None if random_stopping is None else RandomStopping(budget[1], random_stopping)
+    allowance = Budget(*budget, stopping)
     choice = MechanismChoice(**settings, target=allowance.target if target is None else target)
     how = Decoding(**decoding)
     with console.progress() as bars:

@@ -81,10 +81,7 @@ def temporary_folder(corpus: NewCorpus, storage: Path | None) -> CorpusFolder:
     """
     place = Path(tempfile.gettempdir()) if storage is None else storage
     _sweep(place)
-    path = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=place))
-    lock = _opened_lock(path)
-    with contextlib.suppress(OSError):  # a file system without locks; nobody can sweep there either
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    path, lock = _new_locked_folder(place)
     folder = CorpusFolder(path, lock=lock)
     try:
         _write(folder.path, corpus, _passing_file)
@@ -92,6 +89,28 @@ def temporary_folder(corpus: NewCorpus, storage: Path | None) -> CorpusFolder:
         folder.remove()
         raise
     return folder
+
+
+@contextlib.contextmanager
+def passing_storage() -> Iterator[Path]:
+    """An owner-only folder for copies of text while a block runs.
+
+    It is named and locked like a temporary corpus: if this process is killed, the next one that reads a
+    corpus removes it.
+    """
+    path, lock = _new_locked_folder(Path(tempfile.gettempdir()))
+    try:
+        yield path
+    finally:
+        _remove_folder(path, lock, os.getpid())
+
+
+def _new_locked_folder(place: Path) -> tuple[Path, int]:
+    path = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=place))
+    lock = _opened_lock(path)
+    with contextlib.suppress(OSError):  # a file system without locks; nobody can sweep there either
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return path, lock
 
 
 def _sweep(place: Path) -> None:

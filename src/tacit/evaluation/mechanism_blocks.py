@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.corpus import UserCorpus
+from tacit.corpus.corpus_folder import passing_storage
 from tacit.errors import InputError
 from tacit.models.loading import PublicModel
 from tacit.progress import Progress
-from tacit.training.building import passing_storage
 from tacit.training.encoding import EncodedCorpus, IntArray, encode
 
 WANTED_STRETCHES = 20

@@ -15,9 +15,9 @@ import numpy as np
 from tacit.evaluation.mechanism_blocks import WANTED_STRETCHES, HeldOutBlocks, Stretch
 from tacit.evaluation.mechanism_budgets import Answers, block_perplexities
 from tacit.evaluation.mechanism_settings import TARGET_LABELS, Setting
-from tacit.evaluation.report import OUTSIDE
+from tacit.evaluation.report import MeasuredText
 from tacit.privacy import Guarantee
-from tacit.statistics import FEW_USERS, Estimate, FloatArray, bootstrap_over_users
+from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
 
 DELTA: Final = 1e-5
 LOWER_BOUND: Final = "perplexity is a lower bound"
@@ -120,6 +120,7 @@ class MechanismRow:
             "target": choice.target,
             "target_source": self.target_label,
             "mixing": choice.mixing if choice.name == "submix" else None,
+            "weights": choice.weights if choice.name == "submix" else None,
             "guard": choice.guard,
             "cap": choice.cap,
             "perplexity": self.perplexity().to_json(),
@@ -154,6 +155,7 @@ class MechanismReport:
 
     references: tuple[Reference, ...]
     rows: tuple[MechanismRow, ...]
+    text: MeasuredText
     users: int
     blocks: int
     queries: int
@@ -175,8 +177,6 @@ class MechanismReport:
                     f"Stretches for {queries:,} queries have {row.queries.mean():,.0f} on average: they are "
                     "whole blocks."
                 )
-        if self.users < FEW_USERS:
-            told.append(f"Fewer than {FEW_USERS} users: these intervals are too narrow.")
         labels = {label for row in self.rows for label in row.labels}
         if INSTANCE_SPECIFIC in labels:
             told.append(
@@ -188,7 +188,7 @@ class MechanismReport:
                 "Oracle-tuned targets depend on every part: the charges of those rows bound nothing. They "
                 "show what a good public choice could reach."
             )
-        return (*told, OUTSIDE)
+        return (*told, *self.text.caveats(self.users))
 
     def to_json(self) -> dict[str, Any]:
         """Summary without anything about single users."""
@@ -199,6 +199,7 @@ class MechanismReport:
             "blocks": self.blocks,
             "queries": self.queries,
             "block_size": self.block_size,
+            "text": self.text.to_json(),
             "caveats": list(self.caveats),
         }
 

@@ -10,11 +10,11 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, cast, get_args
+from typing import Literal
 
 from tacit.errors import InputError
 from tacit.mechanisms.choice import MechanismChoice, MechanismName
-from tacit.mechanisms.submix import Mixing
+from tacit.mechanisms.submix import Mixing, Weights
 from tacit.prediction import Answering, Budget
 from tacit.privacy import Guarantee
 
@@ -62,6 +62,7 @@ class Sweep:
     queries: tuple[int, ...] = (1024,)
     orders: tuple[float, ...] = (2.0,)
     mixings: tuple[Mixing, ...] = ("per_part",)
+    weights: tuple[Weights, ...] = ("symmetric",)
     guards: tuple[float | None, ...] = (None,)
     caps: tuple[float | None, ...] = (None,)
     parts: tuple[int, ...] = ()
@@ -87,12 +88,15 @@ class Sweep:
     def _choices(self, name: MechanismName, order: float, target: float) -> Iterator[MechanismChoice]:
         if not 1 < order < math.inf:
             raise InputError(f"order={order}: private prediction needs a finite Renyi order above 1, e.g. 2.")
-        for mixing in self.mixings if name == "submix" else ("per_part",):
-            guarded = name == "submix" and mixing == "per_part"
+        submix = name == "submix"
+        for mixing, weights in itertools.product(
+            self.mixings if submix else ("per_part",), self.weights if submix else ("symmetric",)
+        ):
+            guarded = submix and mixing == "per_part"
             for guard, cap in itertools.product(
                 self.guards if guarded else (None,), self.caps if name in _CAPPED else (None,)
             ):
-                choice = MechanismChoice(name, order, target, mixing=mixing, guard=guard, cap=cap)
+                choice = MechanismChoice(name, order, target, mixing, weights, guard, cap)
                 choice.build(2)  # whatever it refuses is refused now, not after an hour
                 yield choice
 
@@ -126,24 +130,3 @@ class Grid:
             setting.with_target(heuristic * multiplier, cap, source)
             for multiplier, cap in itertools.product(multipliers, caps)
         )
-
-
-def mechanism_names(names: Iterable[str]) -> tuple[MechanismName, ...]:
-    """Names as given by a person, each known to be one."""
-    found = []
-    for name in dict.fromkeys(names):
-        if name not in get_args(MechanismName):
-            known = ", ".join(get_args(MechanismName))
-            raise InputError(f"mechanism '{name}' is unknown; choose one of {known}.")
-        found.append(cast(MechanismName, name))
-    return tuple(found)
-
-
-def mixing_names(names: Iterable[str]) -> tuple[Mixing, ...]:
-    """The same for SubMix's ways of mixing."""
-    found = []
-    for name in dict.fromkeys(names):
-        if name not in get_args(Mixing):
-            raise InputError(f"mixing '{name}' is unknown; choose per_part or averaged.")
-        found.append(cast(Mixing, name))
-    return tuple(found)

@@ -39,11 +39,11 @@ from tacit.evaluation.mechanism_report import (
     row_of,
 )
 from tacit.evaluation.mechanism_settings import Grid, Setting, Sweep
-from tacit.evaluation.report import held_out_text
+from tacit.evaluation.report import MeasuredText, held_out_text, recipe_of
 from tacit.mechanisms.choice import MechanismName
 from tacit.models.ensemble import Ensemble, load_ensemble
 from tacit.progress import Progress, Silent
-from tacit.recipes import CorpusSection, parse_recipe
+from tacit.recipes import CorpusSection
 from tacit.runs import Run
 from tacit.statistics import FloatArray
 
@@ -64,6 +64,8 @@ class Tuning:
     oracle: bool = False
     grid: Grid = field(default_factory=Grid)
     support: int | None = 2048  # candidates are compared over so many tokens; the one chosen is measured anew
+    max_blocks: int | None = None  # of the surrogate's text; None: as many as are measured on
+    beside_heuristic: bool = False  # measure epsilon / queries as well
 
     def __post_init__(self) -> None:
         if self.oracle and self.surrogate is not None:
@@ -81,6 +83,7 @@ def evaluate_mechanisms(
     tuning: Tuning | None = None,
     support: int | None = None,
     device: str = "auto",
+    trust_remote_code: bool = False,
     progress: Progress | None = None,
 ) -> MechanismReport:
     """Measure an ensemble's mechanisms on its held-out text, or on ``corpus``, and record the result in it.
@@ -96,6 +99,7 @@ def evaluate_mechanisms(
         tuning: where targets come from, if not from the sweep.
         support: mix over so many likely tokens and one outcome for the rest: fast, and an approximation.
         device: where the models run.
+        trust_remote_code: run Python code that comes with the public model.
         progress: told of every query.
     """
     progress = progress or Silent()
@@ -106,7 +110,7 @@ def evaluate_mechanisms(
         remarks += check_surrogate(tuning.surrogate, run)
     if nonprivate is not None:
         check_nonprivate(nonprivate, run, same_corpus=corpus is None)
-    ensemble = load_ensemble(run, device=device)
+    ensemble = load_ensemble(run, device=device, trust_remote_code=trust_remote_code)
     sweep = _with_mechanisms(sweep or Sweep((), queries=(), mixings=("per_part", "averaged")), ensemble)
     planned = replace(sweep, queries=sweep.queries or (USUAL_QUERIES,)).settings(ensemble.parts)
     check_settings(planned, ensemble)
@@ -120,8 +124,12 @@ def evaluate_mechanisms(
     settings = sweep.settings(ensemble.parts)
     found: dict[Setting, MechanismRow] = {}
     if tuning.surrogate is not None:
-        found = _on_surrogate(tuning, sweep, settings, blocks.block_size, max_blocks, device, progress)
-        settings = tuple(dict.fromkeys(found[setting].setting for setting in settings))
+        candidates = load_ensemble(tuning.surrogate, device=device, trust_remote_code=trust_remote_code)
+        found = _on_surrogate(
+            tuning, candidates, sweep, settings, blocks.block_size, max_blocks, progress=progress
+        )
+        chosen = [found[setting].setting for setting in settings]
+        settings = tuple(dict.fromkeys([*(settings if tuning.beside_heuristic else ()), *chosen]))
     other = None if nonprivate is None else _of_one_model(nonprivate, ensemble, blocks, progress)
     if tuning.oracle:
         rough = Measurement(ensemble, blocks, other, progress, support=tuning.support)
@@ -138,8 +146,9 @@ def evaluate_mechanisms(
     rows = tuple(
         with_surrogate(row, on_surrogate[row.setting]) if row.setting in on_surrogate else row for row in rows
     )
-    report = measurement.report(rows, remarks)
-    run.record_metrics("mechanisms", report.to_json())
+    measured = MeasuredText.of(corpus or recipe_of(run).corpus, held_out=corpus is None)
+    report = measurement.report(rows, measured, remarks)
+    run.record_metrics(f"mechanisms{measured.suffix}", report.to_json())
     return report
 
 
@@ -186,13 +195,16 @@ class Measurement:
             for setting in settings
         )
 
-    def report(self, rows: tuple[MechanismRow, ...], remarks: tuple[str, ...] = ()) -> MechanismReport:
+    def report(
+        self, rows: tuple[MechanismRow, ...], text: MeasuredText, remarks: tuple[str, ...] = ()
+    ) -> MechanismReport:
         """Rows beside the models that answer without a budget."""
         assert self._traces is not None, "rows come first"  # noqa: S101
         counts = sorted({row.setting.parts for row in rows})
         return MechanismReport(
             references=self._references(self._traces, counts),
             rows=rows,
+            text=text,
             users=len(set(self.blocks.user.tolist())),
             blocks=len(self.blocks),
             queries=int(self.blocks.starts[-1]),
@@ -234,7 +246,7 @@ def check_nonprivate(other: Run, run: Run, *, same_corpus: bool) -> None:
         raise InputError(
             f"{other.folder} started from another public model than {run.folder}; fine-tune the same one."
         )
-    held_out = [parse_recipe(one.manifest.recipe, origin=str(one.folder)).held_out for one in (run, other)]
+    held_out = [recipe_of(one).held_out for one in (run, other)]
     if same_corpus and (held_out[0] != held_out[1] or corpus_fingerprint(run) != corpus_fingerprint(other)):
         raise InputError(
             f"{other.folder} was trained on other text than {run.folder}, or held out other text, and may "
@@ -266,21 +278,21 @@ def _limited(blocks: HeldOutBlocks, sweep: Sweep, max_blocks: int | None) -> Hel
 
 def _on_surrogate(
     tuning: Tuning,
+    ensemble: Ensemble,
     sweep: Sweep,
     settings: Sequence[Setting],
     block_size: int,
     max_blocks: int | None,
-    device: str,
+    *,
     progress: Progress,
 ) -> dict[Setting, MechanismRow]:
     """The best candidate of every setting, by the surrogate's own held-out text, which is public."""
     surrogate = tuning.surrogate
     assert surrogate is not None  # noqa: S101 - an invariant of the caller
-    ensemble = load_ensemble(surrogate, device=device)
     text = held_out_text(surrogate, ensemble.public.tokenizer, progress)
     try:
         blocks = blocks_of_text(text, ensemble.public, block_size=block_size, progress=progress)
-        blocks = _limited(blocks, sweep, max_blocks)
+        blocks = _limited(blocks, sweep, tuning.max_blocks or max_blocks)
     except InputError as problem:
         raise InputError(f"The surrogate {surrogate.folder} cannot be used: {problem}") from None
     progress.remark(f"calibrating targets on {surrogate.folder}")

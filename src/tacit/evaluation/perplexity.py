@@ -22,12 +22,12 @@ import torch
 from torch import nn
 
 from tacit.corpus import UserCorpus
+from tacit.corpus.corpus_folder import passing_storage
 from tacit.models.likelihood import NextTokenLoss
 from tacit.models.loading import PublicModel
 from tacit.models.tokenizer import PublicTokenizer
 from tacit.progress import Progress, Silent
 from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
-from tacit.training.building import passing_storage
 from tacit.training.encoding import EncodedCorpus, encode, lay_out
 from tacit.training.next_token import batch_arguments, can_pack, logits_of
 

@@ -40,6 +40,20 @@ class MeasuredText:
         path = Path(section.path)
         return cls(str(path.absolute()) if path.exists() else section.path, held_out, not section.public)
 
+    @property
+    def suffix(self) -> str:
+        """Of the name that a measurement is recorded under: other text never replaces the held-out result."""
+        return "" if self.held_out else "_other_text"
+
+    def caveats(self, users: int) -> tuple[str, ...]:
+        """What to say of any measurement on this text of so many users."""
+        told = []
+        if users == 1:
+            told.append("One user: there is no interval, because nothing is known of other users.")
+        elif users < FEW_USERS:
+            told.append(f"Fewer than {FEW_USERS} users: these intervals are too narrow.")
+        return (*told, OUTSIDE) if self.private else tuple(told)
+
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
         return {"corpus": self.corpus, "held_out": self.held_out}
@@ -64,17 +78,13 @@ class EvaluationReport:
         """What a reader of the numbers has to know."""
         first = next(iter(self.models.values()))
         told = []
-        if len(first.users) == 1:
-            told.append("One user: there is no interval, because nothing is known of other users.")
-        elif len(first.users) < FEW_USERS:
-            told.append(f"Fewer than {FEW_USERS} users: these intervals are too narrow.")
         if first.unknown_tokens:
             told.append(
                 f"{first.unknown_share:.1%} of the tokens stand for unknown words, which are predicted "
                 "without being spelt: bits per byte are too low, and not to be compared with those of other "
                 "tokenizers."
             )
-        return (*told, OUTSIDE) if self.text.private else tuple(told)
+        return (*told, *self.text.caveats(len(first.users)))
 
     def to_json(self) -> dict[str, Any]:
         """Summary without anything about single users."""
@@ -140,10 +150,9 @@ def evaluate_run(
     )
     measured = MeasuredText.of(corpus or recipe_of(run).corpus, held_out=corpus is None)
     report = EvaluationReport(models, run.manifest.guarantee["statement"], measured)
-    suffix = "" if measured.held_out else "_other_text"
-    run.record_metrics(f"evaluation{suffix}", report.to_json())
+    run.record_metrics(f"evaluation{measured.suffix}", report.to_json())
     run.record_private(
-        f"perplexity_by_user{suffix}.json",
+        f"perplexity_by_user{measured.suffix}.json",
         {
             name: dict(zip(losses.users, losses.perplexity_by_user().tolist(), strict=True))
             for name, losses in models.items()

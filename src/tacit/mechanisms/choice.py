@@ -34,11 +34,23 @@ class MechanismChoice:
             known = ", ".join(get_args(MechanismName))
             raise InputError(f"mechanism '{self.name}' is unknown; choose one of {known}.")
         if self.name != "submix":
-            for name, value in (("guard", self.guard is not None), ("mixing", self.mixing != "per_part")):
-                if value:
+            given = {
+                "guard": self.guard is not None,
+                "mixing": self.mixing != "per_part",
+                "weights": self.weights != "symmetric",
+            }
+            for name, is_given in given.items():
+                if is_given:
                     raise InputError(f"{name} belongs to mechanism submix, not to {self.name}; leave it out.")
         if self.cap is not None and self.name not in ("submix", "certified", "individual"):
             raise InputError(f"cap means nothing for mechanism {self.name}; leave it out.")
+
+    @property
+    def label(self) -> str:
+        """The name with what tells SubMix's variants apart, e.g. `submix averaged, paper weights`."""
+        if self.name != "submix":
+            return self.name
+        return f"submix {self.mixing}" + (", paper weights" if self.weights == "paper" else "")
 
     def build(self, parts: int) -> Mechanism:
         """The mechanism for an ensemble of ``parts``; noise is set so that a query costs the target."""

@@ -20,24 +20,19 @@ from tacit.errors import ModelError
 from tacit.models.ensemble_files import CONFIG_FILE
 from tacit.models.ensemble_model import refuse_unknown_tokens
 from tacit.models.executor_batched import BatchedEngine
+from tacit.models.executor_texts import OpenTexts, TextMemory
 from tacit.models.executor_whole import WholeModelsEngine
-from tacit.models.kv_slots import SlotTable
 from tacit.models.loading import PublicModel
 
 DEFAULT_CHUNK: Final = 64  # positions of a prompt that are read at once
 DEFAULT_BLOCK: Final = 32  # positions whose logits `score` holds at once
 
 
-class Engine(Protocol):
+class Engine(TextMemory, Protocol):
     """How the models of an ensemble are run; slots and lengths are the executor's business."""
 
     models: int
     trunk_layers: int
-    vocabulary_size: int
-    device: torch.device
-
-    def begin(self, slot: int) -> None:
-        """Forget what a slot held."""
 
     def advance(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> Tensor:
         """Read [texts, time] tokens into slots; logits after the last one, [models, texts, vocabulary]."""
@@ -54,7 +49,7 @@ class ScoredBlock:
     logits: Tensor  # [models, texts, positions, vocabulary]
 
 
-class EnsembleExecutor:
+class EnsembleExecutor(OpenTexts):
     """The public model and the members of an ensemble behind one set of slots.
 
     ``members`` are folders: PEFT adapters, which run batched, or whole models (`top`, `full`), which run one
@@ -73,42 +68,13 @@ class EnsembleExecutor:
         pack: bool | None = None,
     ) -> None:
         """Set the models up; ``pack`` says whether frozen weights are rearranged (None: where it helps)."""
-        if context > public.context_length:
-            raise ModelError(
-                f"Expected context={context} <= {public.context_length}, the longest text that "
-                f"{public.name} takes; choose a shorter context."
-            )
+        super().__init__(public, slots, context)
         if chunk < 1:
             raise ModelError(f"Expected chunk={chunk} >= 1; choose for instance {DEFAULT_CHUNK}.")
-        self._table = SlotTable(slots, context)
         self._chunk = chunk
-        self._engine = _engine(public, members, slots, context, dtype, pack=pack)
+        self._engine: Engine = _engine(public, members, slots, context, dtype, pack=pack)
         self.models = self._engine.models
         self.trunk_layers = self._engine.trunk_layers
-
-    @property
-    def slots(self) -> int:
-        """How many texts can be open at once."""
-        return self._table.slots
-
-    @property
-    def context(self) -> int:
-        """Longest text that a slot holds, start token included."""
-        return self._table.context
-
-    def open(self) -> int:
-        """Take a free slot for a new text."""
-        slot = self._table.open()
-        self._engine.begin(slot)
-        return slot
-
-    def close(self, slot: int) -> None:
-        """Give a slot back."""
-        self._table.close(slot)
-
-    def length(self, slot: int) -> int:
-        """Tokens that a slot holds."""
-        return self._table.length(slot)
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> Tensor:
         """Read tokens into a slot, chunk by chunk; logits after the last one, [models, vocabulary]."""
@@ -150,11 +116,6 @@ class EnsembleExecutor:
         # Only now: after a failure the text is as long as it was, and the positions are written again.
         self._table.advance(slots, ids.shape[1])
         return logits
-
-    def _ids(self, tokens: list[list[int]]) -> Tensor:
-        ids = torch.tensor(tokens, device=self._engine.device)
-        refuse_unknown_tokens(ids, self._engine.vocabulary_size)
-        return ids
 
 
 def _engine(

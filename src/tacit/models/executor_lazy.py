@@ -25,9 +25,10 @@ from tacit.errors import ModelError
 from tacit.models.ensemble_attention import GroupedPass
 from tacit.models.ensemble_files import load_adapters
 from tacit.models.ensemble_lazy import PublicPass, RoutedLinear, TrunkStates, Window, WindowPass
-from tacit.models.ensemble_model import EnsembleModel, private_copy, refuse_unknown_tokens
+from tacit.models.ensemble_model import EnsembleModel, private_copy
 from tacit.models.executor_batched import BatchedEngine, read_into_slots
-from tacit.models.kv_slots import KVSlots, SlotTable
+from tacit.models.executor_texts import OpenTexts
+from tacit.models.kv_slots import KVSlots
 from tacit.models.loading import PublicModel
 from tacit.models.stacked_lora import layer_number
 
@@ -35,7 +36,7 @@ DEFAULT_LAG: Final = 16
 _PARTS_AT_ONCE: Final = 16  # parts that read a prompt in one call: bounds memory, changes no result
 
 
-class LazyExecutor:
+class LazyExecutor(OpenTexts):
     """The public model and one part per text and token, chosen by the caller; LoRA parts only."""
 
     def __init__(
@@ -51,37 +52,18 @@ class LazyExecutor:
         pack: bool | None = None,
     ) -> None:
         """``lag`` None: the whole context where that is less work than a rotation of all parts."""
-        if context > public.context_length:
-            raise ModelError(
-                f"Expected context={context} <= {public.context_length}, the longest text that "
-                f"{public.name} takes; choose a shorter context."
-            )
+        super().__init__(public, slots, context)
         if not parts:
             raise ModelError("An ensemble has at least one part; give the folders of its adapters.")
         if chunk < 1 or (lag is not None and lag < 1):
             raise ModelError(f"Expected chunk >= 1 and lag >= 1, not {chunk} and {lag}.")
         self.parts = len(parts)
-        self._table = SlotTable(slots, context)
         if lag is None:
             lag = context if context <= self.parts + DEFAULT_LAG else DEFAULT_LAG
         engine = _RecurrentParts if public.family == "lstm" else _AttendingParts
         self._engine: _RecurrentParts | _AttendingParts = engine(
             public, parts, slots, context, min(lag, context), dtype, chunk, pack=pack
         )
-
-    def open(self) -> int:
-        """Take a free slot for a new text."""
-        slot = self._table.open()
-        self._engine.begin(slot)
-        return slot
-
-    def close(self, slot: int) -> None:
-        """Give a slot back."""
-        self._table.close(slot)
-
-    def length(self, slot: int) -> int:
-        """Tokens that a slot holds."""
-        return self._table.length(slot)
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
         """Read tokens into a slot; a prompt's last token goes to `step`, which draws on a part."""
@@ -109,11 +91,6 @@ class LazyExecutor:
         logits = self._engine.step(slots, starts, self._ids([[token] for token in tokens]), parts)
         self._table.advance(slots, 1)
         return logits.view(2, len(slots), -1)
-
-    def _ids(self, tokens: list[list[int]]) -> Tensor:
-        ids = torch.tensor(tokens, device=self._engine.device)
-        refuse_unknown_tokens(ids, self._engine.vocabulary_size)
-        return ids
 
 
 class _AttendingParts:

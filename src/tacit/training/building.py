@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import secrets
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from tacit.corpus.corpus_folder import _TEMPORARY, _opened_lock
 from tacit.errors import InputError, TacitError
 from tacit.files import read_json, write_json
 from tacit.models.loading import PublicModel
@@ -50,23 +46,6 @@ def _from_any_folder(recipe: Recipe) -> Recipe:
     if corpus.format != "datasets" or Path(corpus.path).exists():  # else it is an id of the hub
         corpus = corpus.model_copy(update={"path": str(Path(corpus.path).absolute())})
     return recipe.model_copy(update={"model": model, "corpus": corpus})
-
-
-@contextlib.contextmanager
-def passing_storage() -> Iterator[Path]:
-    """An owner-only folder for copies of text while a block runs.
-
-    It is named and locked like a temporary corpus: if this process is killed, the next one that reads a
-    corpus removes it.
-    """
-    with tempfile.TemporaryDirectory(prefix=f"{_TEMPORARY}{os.getpid()}-") as folder:
-        lock = _opened_lock(Path(folder))
-        try:
-            with contextlib.suppress(OSError):  # a file system without locks; nobody can sweep there either
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield Path(folder)
-        finally:
-            os.close(lock)
 
 
 def seed_of(recipe: Recipe, builder: RunBuilder) -> int:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tacit.corpus.corpus_folder import passing_storage
 from tacit.files import refuse_existing
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe
-from tacit.training.building import passing_storage, use_threads
+from tacit.training.building import use_threads
 from tacit.training.checkpoint import trainable
 from tacit.training.encoding import NO_ROW, IntArray
 from tacit.training.ensemble import groups_of, guarantee_of_members, is_joint, key_of, partition_for

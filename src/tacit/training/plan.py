@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tacit.corpus.corpus_folder import passing_storage
 from tacit.files import refuse_existing
 from tacit.models.trunk import trunk_states
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe
-from tacit.training.building import passing_storage
 from tacit.training.checkpoint import trainable
 from tacit.training.encoding import Batch
 from tacit.training.finetune import guarantee_of, task_for

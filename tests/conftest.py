@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,9 @@ from tests.tiny import BUILDERS
 _DEVELOPERS_HOME = os.environ.get("TACIT_HOME")
 
 torch.set_num_threads(1)
+# A shell starts what it puts into the background deaf to SIGINT, and processes started here would inherit it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:

@@ -54,6 +54,11 @@ def test_overrides_are_parsed_as_yaml_and_merge_into_sections() -> None:
             "'training.epochs'=0 cannot be used: expected a number of at least 1",
         ),
         ("training.epochs=many", "'training.epochs'='many' cannot be used"),
+        ("training.epochs=true", "'training.epochs'=True cannot be used: expected a whole number"),
+        ("training.seed=true", "'training.seed'=True cannot be used: expected a whole number"),
+        ("training.learning_rate=true", "'training.learning_rate'=True cannot be used: expected a number"),
+        ("corpus.public=1", "'corpus.public'=1 cannot be used: expected true or false"),
+        ("corpus={1: 2}", "unknown key 'corpus.1'; known keys here: path, format"),
         ("held_out.share=1", "'held_out.share'=1 cannot be used: expected a number below 1"),
         ("training.learning_rate=.nan", "cannot be used: expected a finite number"),
         (
@@ -229,3 +234,15 @@ def test_mistakes_about_ensembles_get_one_sentence(overrides: list[str], sentenc
     assert sentence in str(problem.value)
     assert "\n" not in str(problem.value)
     assert len(str(problem.value)) < 300
+
+
+@pytest.mark.parametrize("twice", ["held_out: {share: 0.5}\n", "training:\n  seed: 1\n  seed: 2\n"])
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, twice: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("output: o\nheld_out: {share: 0.1}\ncorpus: {path: x, user: u, text: t}\n" + twice)
+    with pytest.raises(RecipeError, match=r"recipe.yaml, line \d: '(held_out|seed)' is there twice; remove"):
+        load_recipe(path)
+
+
+def test_reals_may_be_spelt_in_powers_of_ten(tmp_path: Path) -> None:
+    assert parse_recipe(MINIMAL, ["training.learning_rate=5e-4"]).training.learning_rate == 5e-4

@@ -237,7 +237,7 @@ def test_a_run_of_members_is_hashed_file_by_file(tmp_path: Path) -> None:
     )
     builder.release()
     assert run.weights == tmp_path / "run" / "members"
-    assert sorted(run.manifest.weights_sha256) == [f"{n}/adapter_model.safetensors" for n in record.names]
+    assert sorted(run.weights_sha256()) == [f"{n}/adapter_model.safetensors" for n in record.names]
     first, second = (run.weights / name / "adapter_model.safetensors" for name in record.names)
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())

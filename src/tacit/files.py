@@ -59,16 +59,21 @@ def new_file(path: Path, *, private: bool = False, overwrite: bool = False) -> I
     make_parent(path)
     temporary = _temporary_sibling(path)
     mode = PRIVATE_FILE_MODE if private else 0o666
-    # The mode is given at creation: a chmod afterwards would leave a moment in which others can read.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        # The mode is given at creation: a chmod afterwards would leave a moment in which others can read.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as problem:
+        raise InputError(f"Cannot create {path} ({problem.strerror}); choose another output.") from None
     try:
         with os.fdopen(descriptor, "wb") as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as problem:
         temporary.unlink(missing_ok=True)
+        if isinstance(problem, OSError) and problem.filename is None:  # a write does not know its file
+            problem.filename = str(path)
         raise
     _sync(path.parent)
 

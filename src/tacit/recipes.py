@@ -17,17 +17,36 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from tacit.errors import RecipeError
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):  # which Python would take for 0 or 1
+        raise ValueError("expected a number")
+    return value
+
+
+# Strict, so that true is no number and 1 is not true. Reals may be spelt as text: YAML reads 5e-4 as such.
+Whole = Annotated[int, Field(strict=True)]
+Real = Annotated[float, BeforeValidator(_number)]
+Flag = Annotated[bool, Field(strict=True)]
 # Upper bounds are far beyond use: they turn a slip of the keyboard into a sentence instead of a crash.
-Share = Annotated[float, Field(gt=0, lt=1)]
-Count = Annotated[int, Field(ge=1, le=10**9)]
-Tokens = Annotated[int, Field(ge=2, le=2**20)]
+Share = Annotated[Real, Field(gt=0, lt=1)]
+Count = Annotated[Whole, Field(ge=1, le=10**9)]
+Tokens = Annotated[Whole, Field(ge=2, le=2**20)]
 Name = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
 
 
@@ -43,8 +62,8 @@ class ModelSection(Section):
     name: Name = DEFAULT_MODEL
     revision: Name | None = None
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
-    start_token: Annotated[int, Field(ge=0)] | None = None
-    trust_remote_code: bool = False
+    start_token: Annotated[Whole, Field(ge=0)] | None = None
+    trust_remote_code: Flag = False
 
 
 class CorpusSection(Section):
@@ -61,8 +80,8 @@ class CorpusSection(Section):
     split: Name | None = None
     revision: Name | None = None
     blocks: Tokens | None = None
-    skip_bad: bool = False
-    public: bool = False
+    skip_bad: Flag = False
+    public: Flag = False
 
 
 class HeldOutSection(Section):
@@ -70,18 +89,18 @@ class HeldOutSection(Section):
 
     share: Share = 0.2
     by: Literal["user", "within"] = "user"
-    seed: int = 0
+    seed: Whole = 0
 
 
 class AdapterSection(Section):
     """Which weights may change. Layers below `trunk_layers` stay the public model's."""
 
     kind: Literal["lora", "top", "full"] = "lora"
-    rank: Annotated[int, Field(ge=1, le=4096)] = 16
-    alpha: Annotated[float, Field(gt=0)] = 32.0
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    rank: Annotated[Whole, Field(ge=1, le=4096)] = 16
+    alpha: Annotated[Real, Field(gt=0)] = 32.0
+    dropout: Annotated[Real, Field(ge=0, lt=1)] = 0.0
     targets: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
-    trunk_layers: Annotated[int, Field(ge=0)] = 0
+    trunk_layers: Annotated[Whole, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _full_has_no_trunk(self) -> Self:
@@ -124,19 +143,19 @@ class TrainingSection(Section):
     block_size: Tokens = 256
     batch_size: Count = 8
     accumulate: Count = 1
-    learning_rate: Annotated[float, Field(gt=0, le=1)] = 5e-4
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    warmup: Annotated[float, Field(ge=0, le=1)] = 0.1
-    clip: Annotated[float, Field(gt=0)] = 1.0
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    learning_rate: Annotated[Real, Field(gt=0, le=1)] = 5e-4
+    weight_decay: Annotated[Real, Field(ge=0)] = 0.0
+    warmup: Annotated[Real, Field(ge=0, le=1)] = 0.1
+    clip: Annotated[Real, Field(gt=0)] = 1.0
+    seed: Annotated[Whole, Field(ge=0, lt=2**63)] | None = None
     early_stop: EarlyStopSection | None = None
 
 
 class EnsembleSection(Section):
     """The members of `method: submix`: two per part, or one where the mechanism needs no halves."""
 
-    parts: Annotated[int, Field(ge=1, le=10_000)] = 8
-    halves: bool = True
+    parts: Annotated[Whole, Field(ge=1, le=10_000)] = 8
+    halves: Flag = True
     assign: Literal["hash", "balanced"] = "hash"
     key: Name | None = None
     joint: Literal["auto", True, False] = "auto"
@@ -147,7 +166,7 @@ class PerformanceSection(Section):
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$")] = "auto"
     trunk_cache: Literal["memory", "disk", "off"] = "memory"
-    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    threads: Annotated[Whole, Field(ge=1, le=1024)] | None = None
     checkpoint_every: Count = 100
 
     @field_validator("trunk_cache", mode="before")
@@ -217,6 +236,21 @@ class Recipe(Section):
         return self.model_dump(mode="json")
 
 
+class _RepeatedKey(Exception):
+    """Of two values for one key, YAML would drop the first in silence."""
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise _RepeatedKey(f"line {key.start_mark.line + 1}: '{key.value}' is there twice")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a YAML recipe and apply ``section.key=value`` overrides, in order."""
     try:
@@ -228,12 +262,11 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     except UnicodeDecodeError:
         raise RecipeError(f"{path}: is not UTF-8 text; give the path of a YAML recipe.") from None
     try:
-        content = yaml.safe_load(text)
-    except (
-        yaml.YAMLError,
-        ValueError,
-        RecursionError,
-    ) as problem:  # ValueError: an impossible date or number
+        content = yaml.load(text, _EachKeyOnce)  # noqa: S506 - a SafeLoader
+    except _RepeatedKey as problem:
+        raise RecipeError(f"{path}, {problem}; remove one of the two.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        # A ValueError is an impossible date or number.
         mark = getattr(problem, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise RecipeError(f"{path}{where}: is not valid YAML; check indentation and quotes there.") from None
@@ -282,7 +315,7 @@ def _first_problem(problem: ValidationError, origin: str) -> str:
     if not path:  # what is wrong lies between sections
         return f"{origin}: {expected(error)}."
     key = ".".join(path)
-    if error["type"] == "extra_forbidden":
+    if error["type"] in ("extra_forbidden", "invalid_key"):
         known = _keys_at(path[:-1])
         close = difflib.get_close_matches(path[-1], known, n=1)
         remedy = f"did you mean '{close[0]}'?" if close else f"known keys here: {', '.join(known)}."

@@ -15,6 +15,7 @@ run leaves its ``.partial`` folder with the last checkpoint, which ``--resume`` 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import fcntl
 import hashlib
@@ -48,6 +49,7 @@ WeightsLayout = Literal["adapter", "model", "members"]
 
 FORMAT: Final = 1
 _MANIFEST = "run.json"
+_MEMBER_HASHES = "private/members_sha256.json"
 _BEGUN = "private/begun.json"
 _LOCK = "private/lock"
 _RECORDED_VERSIONS = ("tacit", "torch", "transformers", "peft", "tokenizers", "numpy")
@@ -137,12 +139,20 @@ class Run:
         """The folder with the weights, in Hugging Face or PEFT layout, or with one such folder per member."""
         return self.folder / self.manifest.weights
 
+    def weights_sha256(self) -> dict[str, str]:
+        """The hash of every file of the weights, as it was when the Run was made."""
+        if self.manifest.weights != "members":
+            return self.manifest.weights_sha256
+        hashes = read_json(self.folder / _MEMBER_HASHES, "restore it or train again")
+        return {name: str(value) for name, value in hashes.items()}
+
     def verify_weights(self) -> None:
-        """Check the weights against the hashes in the manifest."""
-        expected = self.manifest.weights_sha256
+        """Check the weights against the hashes that were recorded with them."""
+        expected = self.weights_sha256()
         if not any(name.endswith(".safetensors") for name in expected) or _hashes(self.weights) != expected:
+            where = _MANIFEST if self.manifest.weights != "members" else _MEMBER_HASHES
             raise Tampered(
-                f"{self.weights}: its files do not match the hashes in run.json; restore them or train again."
+                f"{self.weights}: its files do not match the hashes in {where}; restore them or train again."
             )
 
     def check_corpus(self, fingerprint: str) -> None:
@@ -161,10 +171,15 @@ class Run:
         return read_json(path, "remove it and measure again") if path.exists() else {}
 
     def record_metrics(self, name: str, content: Mapping[str, Any]) -> None:
-        """Add or replace one measurement; the others stay."""
-        write_json(
-            self.folder / "metrics.json", self.metrics() | {name: dict(content)}, private=True, overwrite=True
-        )
+        """Add or replace one measurement; the others stay, whoever else is measuring."""
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            found = self.metrics() | {name: dict(content)}
+            write_json(self.folder / "metrics.json", found, private=True, overwrite=True)
+        finally:
+            os.close(folder)
 
     def record_private(self, name: str, content: Any) -> None:
         """Write one file for the owner alone."""
@@ -310,6 +325,11 @@ class RunBuilder:
             overwrite=True,
         )
         hashes = _hashes(self.folder / weights)
+        if weights == "members":
+            # Never in the manifest, which may be published. A member without text has a hash that anybody can
+            # compute, and with a known seed so has one with text that is guessed.
+            write_json(self.folder / _MEMBER_HASHES, hashes, private=True, overwrite=True)
+            hashes = {}
         manifest = Manifest(
             method=method,
             recipe=dict(recipe),

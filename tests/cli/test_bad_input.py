@@ -68,6 +68,8 @@ BAD_CALLS = [
     ("train recipe.yaml training.epoch=2", 2, "did you mean 'epochs'"),
     ("train recipe.yaml output=dialogues.jsonl", 2, "exists already"),
     ("train recipe.yaml output=/proc/nope", 2, r"Cannot create /proc/nope \(.*choose another output"),
+    ("corpus simulate /proc/nope.jsonl", 2, r"Cannot create /proc/nope.jsonl \(.*choose another output"),
+    ("corpus stats dialogues.jsonl --user text --text text", 2, "cannot name both the user and the text"),
     ("train recipe.yaml output=dialogues.jsonl/x", 2, "Cannot create the folder dialogues.jsonl"),
     ("train recipe.yaml --dry-run --resume", 2, "--dry-run plans .* --resume continues"),
     ("train recipe.yaml training.learning_rate=1e30", 2, "training.learning_rate.*at most 1"),

@@ -32,7 +32,9 @@ def test_options_change_the_promise_where_they_should(tacit: Tacit, folder: Path
     assert (plain["kind"], plain["order"], plain["epsilon"], plain["outside"]) == ("rop", 2.0, 1.0, [])
     assert privacy("--repetition-penalty", "1.3", "--top-k", "20", "--top-p", "0.9") == plain
     assert privacy("--mixing", "averaged", "--weights", "paper") == plain
-    assert privacy("--guard", "0.5", "--cap", "0.9") == plain
+    guarded = privacy("--guard", "0.5", "--cap", "0.9")
+    assert guarded["assumptions"][0].startswith("neighbours: one part's text is replaced by nothing")
+    assert guarded | {"assumptions": plain["assumptions"]} == plain
     (outside,) = privacy("--random-stopping", "4")["outside"]
     assert outside.startswith("random stopping (paper)")
     certified = privacy("--mechanism", "certified", "--random-stopping", "4")

@@ -51,7 +51,7 @@ def test_sigkill_and_resume_give_the_weights_of_an_undisturbed_run(
     assert start(tmp_path, "--resume").wait() == 0
     assert start(tmp_path, "output=runs/undisturbed").wait() == 0
     killed, undisturbed = (Run.open(tmp_path / "runs" / name) for name in ("first", "undisturbed"))
-    assert killed.manifest.weights_sha256 == undisturbed.manifest.weights_sha256
+    assert killed.weights_sha256() == undisturbed.weights_sha256()
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_many_kills_at_random_moments(tmp_path: Path, tiny_model: Path) -> None:
     prepare(tmp_path, tiny_model)
     trunk = "adapter.trunk_layers=1"
     assert start(tmp_path, trunk, "output=runs/undisturbed").wait() == 0
-    undisturbed = Run.open(tmp_path / "runs/undisturbed").manifest.weights_sha256
+    undisturbed = Run.open(tmp_path / "runs/undisturbed").weights_sha256()
     draw = random.Random(0)
     for trial in range(10):
         output = f"output=runs/killed-{trial}"
@@ -173,4 +173,4 @@ def test_many_kills_at_random_moments(tmp_path: Path, tiny_model: Path) -> None:
                 break
         if not (tmp_path / f"runs/killed-{trial}").exists():
             assert start(tmp_path, trunk, output, "--resume").wait() == 0
-        assert Run.open(tmp_path / f"runs/killed-{trial}").manifest.weights_sha256 == undisturbed
+        assert Run.open(tmp_path / f"runs/killed-{trial}").weights_sha256() == undisturbed

@@ -121,4 +121,4 @@ def test_sigkill_and_resume_give_the_members_of_an_undisturbed_run(
     assert start(tmp_path, how, "--resume").wait() == 0
     assert start(tmp_path, how, "output=runs/undisturbed").wait() == 0
     killed, undisturbed = (Run.open(tmp_path / "runs" / name) for name in ("first", "undisturbed"))
-    assert killed.manifest.weights_sha256 == undisturbed.manifest.weights_sha256
+    assert killed.weights_sha256() == undisturbed.weights_sha256()

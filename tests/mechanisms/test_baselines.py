@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -11,6 +12,7 @@ from scipy import integrate, stats
 
 from tacit.mechanisms import GNMax, SubsampleAggregate
 from tacit.mechanisms.baselines import laplace_divergence, to_simplex
+from tacit.mechanisms.choice import MechanismChoice
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -26,6 +28,24 @@ def test_laplace_divergence_is_the_integral(order: float, shift: float) -> None:
     pieces = [(-60, 0), (0, shift), (shift, 60 + shift)]
     total = sum(integrate.quad(integrand, a, b, epsabs=1e-13)[0] for a, b in pieces)
     assert laplace_divergence(shift, order) == pytest.approx(math.log(total) / (order - 1), rel=1e-6)
+
+
+@pytest.mark.parametrize("order", [1.01, 2.0, 32.0])
+@pytest.mark.parametrize("shift", [1e-12, 1e-8, 1e-6, 1e-4, 1e-3, 0.02, 0.03, 0.49, 0.51, 2.0, 60.0])
+def test_laplace_divergence_keeps_its_digits_at_every_shift(order: float, shift: float) -> None:
+    with mpmath.workdps(60):
+        a, x = mpmath.mpf(order), mpmath.mpf(shift)
+        grow, fall = a / (2 * a - 1) * mpmath.exp((a - 1) * x), (a - 1) / (2 * a - 1) * mpmath.exp(-a * x)
+        true = float(mpmath.log(grow + fall) / (a - 1))
+    assert laplace_divergence(shift, order) == pytest.approx(true, rel=1e-12)
+    assert SubsampleAggregate(order, 1 / (3 * shift)).price(3) >= 2 * true > 0
+
+
+def test_a_tiny_price_is_still_a_price() -> None:
+    choice = MechanismChoice("subsample_aggregate", target=1e-17)
+    built = choice.build(4)
+    assert isinstance(built, SubsampleAggregate)
+    assert 0.99e-17 < built.price(4) <= 1e-17
 
 
 def test_subsample_and_aggregate_is_priced_for_two_moving_tokens() -> None:

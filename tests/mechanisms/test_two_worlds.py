@@ -189,6 +189,50 @@ def test_the_guard_bounds_every_charge_and_the_loss_to_a_silent_part() -> None:
     assert true == pytest.approx(float(guarded.charges[0]), rel=1e-6)
 
 
+@pytest.mark.parametrize("guard", [1e-6, 0.01, 1.0])
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_no_query_passes_the_guard_where_it_is_tight(guard: float, k: int) -> None:
+    """Halves that agree and know what the public model does not: nothing but the guard limits them."""
+    public = np.array([0.97, 0.01, 0.01, 0.01])
+    halves = np.tile([0.01, 0.97, 0.01, 0.01], (k, 2, 1))
+    mechanism = SubMix(2.0, 5.0, guard=guard)
+    whole = mechanism.mix(halves, public)
+    assert float(whole.charges.max()) <= guard
+    if k == 1:
+        assert float(whole.charges[0]) > 0.99 * guard  # where its bound is attained
+    # A silent part changes the answer; with one part less, equal parts would answer as before, for nothing.
+    silent = halves.copy()
+    silent[0] = public
+    true = float(
+        symmetric_renyi_divergence(whole.pmf.numpy(), mechanism.mix(silent, public).pmf.numpy(), 2.0)
+    )
+    assert float(whole.charges[0]) >= true > 1e-3 * guard
+
+
+def test_a_ball_around_the_public_model_at_one_order_bounds_no_pair_of_slots() -> None:
+    """The step of PMixED's proof: slots within beta of the public model would be within 4 beta of each other.
+
+    That inequality holds for bounds at all orders; slots are kept within a ball of one. Two slots that are
+    both 0.1 away can be 9 nats apart, and leaving one of them out costs nearly as much. Certified mixing
+    compares a slot with the public model only, which every other slot contains: its price holds here.
+    """
+    rare, beta = 1e-6, 0.1
+    public = np.array([rare, 1 - rare])
+    more = math.sqrt(rare * math.expm1(beta)) * 0.99
+    less = rare * rare / math.expm1(beta) * 1.01
+    slots = np.array([[more, 1 - more], [less, 1 - less]])
+    assert all(float(symmetric_renyi_divergence(slot, public, 2.0)) <= beta for slot in slots)
+    assert float(renyi_divergence(slots[0], slots[1], 2.0)) > 9
+    assert float(renyi_divergence(slots.mean(0), slots[1], 2.0)) > 7
+    mechanism = Certified(order=2.0, target=beta)
+    whole = mechanism.mix(slots, public).pmf.numpy()
+    for part in range(2):
+        without = slots.copy()
+        without[part] = public
+        other = mechanism.mix(without, public).pmf.numpy()
+        assert float(symmetric_renyi_divergence(whole, other, 2.0)) <= beta
+
+
 def test_random_stopping_hides_the_stop_in_one_direction_only() -> None:
     """Proposition C.3: early against late is bounded, late against early is not."""
     queries, expansion, order, epsilon = 3, 2.0, 2.0, 0.0

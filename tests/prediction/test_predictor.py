@@ -103,6 +103,43 @@ def test_certified_answers_are_counted_in_public(whole_parts: Ensemble) -> None:
         PrivatePredictor(whole_parts, choice, Budget(0.05, 1))
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_exactly_the_paid_answers_are_mixed(lazy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn_from: list[float] = []
+
+    def recorded(pmf: torch.Tensor, randbelow: Any) -> int:
+        drawn_from.append(float(pmf[0]))
+        return 1
+
+    monkeypatch.setattr("tacit.prediction.answering.sample", recorded)
+    public, part = torch.tensor([0.1, 0.9]), torch.tensor([0.9, 0.1])
+    choice = MechanismChoice("certified", target=0.1)
+    answering = Answering(choice, parts=2, halves=1, budget=Budget(0.3, 3))
+    for _ in range(6):
+        if lazy:
+            answering.draw_lazily(part, public, parts=2)
+        else:
+            answering.draw(part.view(1, 1, 2).expand(2, 1, 2), public)
+    assert all(mass > 0.11 for mass in drawn_from[:3])
+    assert drawn_from[3:] == pytest.approx([0.1] * 3)
+
+
+def test_a_random_stop_at_once_is_no_mistake_of_the_budget() -> None:
+    members, public = pmfs_of(2)
+    stopping = RandomStopping(10, 1.0)
+    for first in range(10):
+        answering = Answering(
+            MechanismChoice("certified", target=0.02),
+            parts=2,
+            halves=2,
+            budget=Budget(2.0, 100, stopping),
+            randbelow=lambda total, first=first: min(first, total - 1),  # type: ignore[misc]
+        )
+        for _ in range(12):
+            answering.draw(members, public)
+        assert answering.operator_view().spent == pytest.approx([0.02 * first] * 2)
+
+
 def test_individual_budgets_never_pass_and_never_stop(ensemble: Ensemble) -> None:
     predictor = PrivatePredictor(ensemble, MechanismChoice("individual", target=0.05), Budget(0.01, 10))
     predictor.generate(PROMPT, max_tokens=30, stop_at_end=False)
@@ -146,6 +183,9 @@ def test_a_broken_member_is_noticed_by_the_operator_and_hurts_nobody_else() -> N
     view = answering.operator_view()
     assert view.alarms == 1
     assert not view.stopped
+    lazy = Answering(MechanismChoice("certified"), parts=3, halves=1, budget=Budget(2.0, 10))
+    lazy.draw_lazily(members[1, 0], pmfs[0], parts=3)
+    assert lazy.operator_view().alarms == 1
 
 
 def pmfs_of(parts: int, vocabulary: int = 50) -> tuple[torch.Tensor, torch.Tensor]:
@@ -202,18 +242,21 @@ def test_the_same_work_is_done_after_the_budget_is_gone(name: str) -> None:
     members, public = pmfs_of(3)
     choice = MechanismChoice(name, target=0.05)  # type: ignore[arg-type]
 
-    def operations(epsilon: float) -> list[tuple[str, tuple[object, ...]]]:
+    def operations(epsilon: float, asked: torch.Tensor = members) -> list[tuple[str, tuple[object, ...]]]:
         answering = Answering(choice, parts=3, halves=2, budget=Budget(epsilon, 10), randbelow=lambda n: 0)
         for _ in range(30):
             answering.draw(members, public)
         recorded = Operations()
         with recorded:
-            answering.draw(members, public)
+            answering.draw(asked, public)
         return recorded.seen
 
     rich, spent = operations(1e6), operations(0.06)
     assert len(rich) > 50
     assert rich == spent
+    broken = members.clone()
+    broken[1, 0, 3] = float("nan")
+    assert operations(1e6, broken) == rich
 
 
 def test_random_stopping_stops_whatever_the_budget_says() -> None:

@@ -106,6 +106,15 @@ def test_part_to_user_holds_for_random_triples(
             assert float(renyi_divergence(p, q, printed.order)) <= printed.epsilon * (1 + 1e-9) + 1e-12
 
 
+def test_huge_orders_never_become_pure_privacy() -> None:
+    bound = part_to_user(order=1e200, epsilon=1)
+    assert bound.order == pytest.approx(5e199)
+    assert bound.epsilon == pytest.approx(2)
+    assert rdp_to_dp(order=2, epsilon=1, delta=1e-320, formula="mironov") == pytest.approx(
+        1 + 736.8, rel=1e-3
+    )
+
+
 def test_part_to_user_is_nearly_attained_by_gaussians() -> None:
     """Gaussians at -1, 0, 1: the factor at the converted order is order'*4/order, 2.667 of 3 at order 2."""
     for order, attained in ((2, 2.667), (3, 2.400), (8, 2.133)):
@@ -135,6 +144,7 @@ def test_linear_group_privacy_is_false_for_renyi_and_the_correct_form_holds() ->
 def test_group_sizes() -> None:
     assert rdp_group(order=2, epsilon=1, size=1).epsilon == 1
     assert rdp_group(order=8, epsilon=1, size=3) == rdp_group(order=8, epsilon=1, size=4)
+    assert rdp_group(order=math.inf, epsilon=1, size=3).epsilon == 3  # pure DP
     assert pure_group(epsilon=0.5, size=3) == 1.5
     assert pure_part_to_user(0.7) == 1.4
     with pytest.raises(InputError, match="at least 8"):
@@ -198,9 +208,25 @@ def test_extraction_certificate_holds_for_the_best_guesser_and_is_not_idle() -> 
         (lambda: rdp_to_dp(order=2, epsilon=math.nan, delta=0.1), "epsilon=nan"),
         (lambda: random_stopping(order=2, epsilon=1, queries=0, expansion=1), "queries=0"),
         (lambda: random_stopping(order=2, epsilon=1, queries=9, expansion=0.5), "expansion=0.5"),
+        (lambda: random_stopping(order=2, epsilon=1, queries=1, expansion=0.6), "no number of queries"),
+        (lambda: random_stopping(order=2, epsilon=1, queries=9, expansion=1e308), "no number of queries"),
         (lambda: extraction_certificate(order=2, epsilon=1, candidates=1), "candidates=1"),
+        (lambda: rdp_to_dp(order=2, epsilon=1, delta=0.1, formula="typo"), "formula='typo'"),  # type: ignore[arg-type]
+        (lambda: part_to_user(order=3, epsilon=1, theorem="typo"), "theorem='typo'"),  # type: ignore[arg-type]
     ],
-    ids=["order", "negative", "delta", "nan", "queries", "expansion", "candidates"],
+    ids=[
+        "order",
+        "negative",
+        "delta",
+        "nan",
+        "queries",
+        "expansion",
+        "no moment",
+        "no end",
+        "candidates",
+        "formula",
+        "theorem",
+    ],
 )
 def test_bad_numbers_are_refused_in_a_sentence(call: object, words: str) -> None:
     with pytest.raises(InputError, match=words):

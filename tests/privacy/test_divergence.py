@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -110,3 +111,16 @@ def test_batches_broadcast_over_leading_axes() -> None:
 def test_what_is_no_pmf_or_order_is_refused(p: list[float], order: float, words: str) -> None:
     with pytest.raises(InputError, match=words):
         renyi_divergence(p, [0.5, 0.5] if len(p) == 2 else p, order)
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "words"),
+    [
+        ([1.0], [0.2, 0.3, 0.5], "p has 1 outcomes and q 3"),
+        ([0.5, 0.5], [0.2, 0.3, 0.5], "p has 2 outcomes and q 3"),
+        ([[0.5, 0.5]] * 2, [[0.5, 0.5]] * 3, "leading axes must agree"),
+    ],
+)
+def test_outcomes_are_never_broadcast(p: list[Any], q: list[Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        renyi_divergence(p, q, 2)

@@ -53,6 +53,13 @@ def test_many_tiny_charges_add_up() -> None:
     assert nano(2.0) == 2 * NANO
 
 
+def test_one_charge_per_part() -> None:
+    budgets = RenyiFilter(parts=2, epsilon=1)
+    for book in (budgets.spend, budgets.debit):
+        with pytest.raises(InputError, match="one charge per part"):
+            book([0.1])
+
+
 def test_debits_are_refused_whole() -> None:
     budget = RenyiFilter(parts=2, epsilon=1.0)
     budget.debit([1.0, 0.2])
@@ -89,7 +96,15 @@ def test_certified_guarantees_convert() -> None:
     assert user.order == pytest.approx(4 / 3)
     assert user.epsilon == pytest.approx(6)
     assert certified.extraction(1e5).bound == pytest.approx(0.0086, rel=0.01)
-    assert Guarantee.certified(order=8, epsilon=1).for_group(2).epsilon == 3
+    assert not any("replaced by nothing" in one for one in user.assumptions)
+    assert "one user's text, arbitrarily replaced" in user.assumptions[0]
+    pair = Guarantee.certified(order=8, epsilon=1).for_group(2)
+    assert (pair.epsilon, pair.group, pair.to_dp(1e-5).group) == (3, 2, 2)
+    assert Guarantee.from_json(pair.to_json()) == pair
+    with pytest.raises(InputError, match="group"):
+        pair.to_user()
+    with pytest.raises(InputError, match="group"):
+        pair.for_group(2)
     with pytest.raises(InputError, match="per user already"):
         user.to_user()
     with pytest.raises(InputError, match="no Renyi bound"):

@@ -20,9 +20,9 @@ from tacit.models.adapters import attach
 from tacit.models.loading import load_public_model
 from tacit.models.stacked_lora import stack_into
 from tacit.privacy import Guarantee
-from tacit.recipes import AdapterSection
+from tacit.recipes import AdapterSection, parse_recipe
 from tacit.runs import Run, partial_folder
-from tacit.training import train_ensemble
+from tacit.training import finetune, train_ensemble
 from tacit.training.ensemble import is_joint
 from tacit.training.ensemble_joint import clip_each_member
 from tacit.training.ensemble_single import start_adapter
@@ -179,7 +179,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     half_saved.mkdir(parents=True)
     (half_saved / "adapter_model.safetensors").write_text("what a killed process has left")
     resumed = train_ensemble(recipe, resume=True)
-    assert resumed.manifest.weights_sha256 == whole.manifest.weights_sha256
+    assert resumed.weights_sha256() == whole.weights_sha256()
     assert not (resumed.folder / "private" / "checkpoint").exists()
 
 
@@ -205,7 +205,7 @@ def test_a_run_with_fresh_entropy_and_a_fresh_key_keeps_both_when_resumed(
             )
         }
     )
-    assert train_ensemble(again).manifest.weights_sha256 == run.manifest.weights_sha256
+    assert train_ensemble(again).weights_sha256() == run.weights_sha256()
 
 
 def test_another_key_is_refused_when_resuming(tiny_transformer: Path, private: Path, tmp_path: Path) -> None:
@@ -245,10 +245,11 @@ def test_the_run_says_what_it_is_and_hides_what_it_must(
     assert manifest.ensemble is not None
     assert (manifest.ensemble.parts, manifest.ensemble.halves) == (2, True)
     assert manifest.ensemble.names == NAMES == sorted(path.name for path in run.weights.iterdir())
-    assert sorted(manifest.weights_sha256) == sorted(
+    assert sorted(run.weights_sha256()) == sorted(
         f"{name}/{file}" for name in NAMES for file in ("adapter_config.json", "adapter_model.safetensors")
     )
     run.verify_weights()
+    assert manifest.weights_sha256 == {}
     guarantee = Guarantee.from_json(manifest.guarantee)
     assert (guarantee.kind, guarantee.unit) == ("none", "part")
     assert "must not be released" in str(guarantee)
@@ -264,6 +265,40 @@ def test_the_run_says_what_it_is_and_hides_what_it_must(
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert not (run.folder / "partition.json").exists()
     assert not (run.folder / "private" / "work").exists()
+
+
+@pytest.mark.filterwarnings("ignore::tacit.errors.PublicModelWarning")
+@pytest.mark.parametrize("adapter", [{"kind": "lora"}, {"kind": "top"}], ids=["lora", "top"])
+def test_public_files_do_not_tell_whose_part_is_empty(
+    tiny_transformer: Path, tmp_path: Path, adapter: dict[str, Any]
+) -> None:
+    """Nothing in a part is the neighbour of every certified guarantee: who holds run.json must not see it."""
+    told = []
+    for name, kept in (("all", NAMES), ("fewer", NAMES[:3])):
+        said = [(who, text) for who, text in sayings() if home_of(who) in kept]
+        (tmp_path / name).mkdir()
+        corpus = write_sayings(tmp_path / name / "private.jsonl", said)
+        run = train_ensemble(
+            ensemble_recipe(tiny_transformer, corpus, tmp_path / name / "run", adapter=adapter)
+        )
+        files = sorted(path.name for path in run.folder.iterdir() if path.is_file())
+        manifest = json.loads((run.folder / "run.json").read_text())
+        for keyed in ("data_fingerprint", "created", "recipe"):
+            manifest.pop(keyed)
+        told.append((files, manifest, (run.folder / "privacy.json").read_text()))
+    assert told[0] == told[1]
+
+
+def test_a_base_that_has_read_private_text_is_refused(
+    tiny_transformer: Path, private: Path, tmp_path: Path
+) -> None:
+    corpus = {"path": str(private), "user": "who", "text": "said"}
+    content = {"output": str(tmp_path / "base"), "model": {"name": str(tiny_transformer)}, "corpus": corpus}
+    short = {"max_steps": 1, "block_size": 48}
+    base = finetune(parse_recipe(content | {"adapter": {"kind": "full"}, "training": short}))
+    with pytest.raises(InputError, match="was trained on private text"):
+        train_ensemble(ensemble_recipe(base.weights, private, tmp_path / "run"))
+    assert not (tmp_path / "run.partial").exists()
 
 
 def test_one_member_per_part_reads_both_halves(tiny_model: Path, private: Path, tmp_path: Path) -> None:

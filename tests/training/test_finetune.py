@@ -143,7 +143,7 @@ def test_a_killed_run_resumes_to_the_same_weights(
         finetune(recipe)
     torch.manual_seed(999)  # whatever the process did before must not matter
     resumed = finetune(recipe, resume=True)
-    assert resumed.manifest.weights_sha256 == whole.manifest.weights_sha256
+    assert resumed.weights_sha256() == whole.weights_sha256()
 
 
 def test_a_run_with_dropout_and_fresh_entropy_resumes_too(
@@ -159,7 +159,7 @@ def test_a_run_with_dropout_and_fresh_entropy_resumes_too(
     again = recipe_for(
         tiny_transformer, corpus_file, tmp_path / "again", adapter={"dropout": 0.3}, training={"seed": seed}
     )
-    assert finetune(again).manifest.weights_sha256 == run.manifest.weights_sha256
+    assert finetune(again).weights_sha256() == run.weights_sha256()
 
 
 def test_resuming_under_another_recipe_is_refused(
@@ -190,7 +190,7 @@ def test_held_out_users_are_not_trained_on(tiny_transformer: Path, corpus_file: 
     rows = [json.dumps({"who": d.user, "said": d.text}) for d in sides.train.documents()]
     alone.write_text("\n".join(rows) + "\n")
     other = finetune(recipe_for(tiny_transformer, alone, tmp_path / "alone", held_out=None))
-    assert other.manifest.weights_sha256 == run.manifest.weights_sha256
+    assert other.weights_sha256() == run.weights_sha256()
 
 
 def test_a_corpus_that_changed_between_kill_and_resume_is_refused(
@@ -259,7 +259,7 @@ def test_an_interrupted_run_resumes_to_the_same_weights(
     recipe = recipe_for(tiny_transformer, corpus_file, tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
         finetune(recipe, progress=Interrupt(4))
-    assert finetune(recipe, resume=True).manifest.weights_sha256 == whole.manifest.weights_sha256
+    assert finetune(recipe, resume=True).weights_sha256() == whole.weights_sha256()
 
 
 def test_where_the_trunk_is_kept_changes_nothing(tiny_model: Path, corpus_file: Path, tmp_path: Path) -> None:
@@ -535,7 +535,7 @@ def test_the_trunk_goes_to_disk_when_memory_is_short(
     disk = finetune(recipe("disk"), progress=(short := Listener()))
     assert len(short.remarks) == 1
     assert "kept on disk instead" in short.remarks[0]
-    assert disk.manifest.weights_sha256 == memory.manifest.weights_sha256
+    assert disk.weights_sha256() == memory.weights_sha256()
 
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")

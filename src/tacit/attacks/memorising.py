@@ -54,8 +54,9 @@ class MemorisingPlan:
             "block_size": 32,
             "learning_rate": self.learning_rate,
             "seed": self.seed,
-            "epochs": 1 if alone else 2 * self.steps,
         }
+        if not alone:
+            training["epochs"] = 2 * self.steps
         low_rank = {"rank": self.rank, "alpha": 2.0 * self.rank} if self.adapter == "lora" else {}
         content: dict[str, Any] = {
             "method": method,

@@ -24,7 +24,7 @@ _TEXTS_AT_ONCE: Final = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Place:
-    """What all models predict after some tokens: members [parts, halves, V] and public [V], in float64."""
+    """What all models predict after some tokens: members [parts, halves, V] and public [V]."""
 
     members: Tensor
     public: Tensor

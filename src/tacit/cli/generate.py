@@ -181,7 +181,7 @@ def _privately(
     return {
         "text": prediction.text,
         "tokens": len(prediction.tokens),
-        "guarantee": f"{guarantee} {ONE_CALL}",
+        "guarantee": f"{guarantee} {ONE_CALL}" if guarantee.epsilon is not None else str(guarantee),
         "privacy": guarantee.to_json(),
     }
 

@@ -72,16 +72,18 @@ class ColumnReader:
         """One row with its record, or UnusableRow."""
         user = NOBODY if self._user is None else checked_user(_value(record, self._user))
         content = _value(record, self._content)
-        text = checked_text(self._rendered(content) if self._is_chat else content)
+        text = checked_text(self._rendered(content, where) if self._is_chat else content)
         return Row(user, text, where, record)
 
-    def _rendered(self, messages: object) -> str:
+    def _rendered(self, messages: object, where: str) -> str:
         if messages is NOT_UTF8:
             raise UnusableRow("not UTF-8", "the messages are not UTF-8")
         try:
             return self._render(checked_messages(messages))
         except MessagesProblem as problem:
             raise UnusableRow("bad messages", str(problem)) from None
+        except CorpusError as problem:  # the template's fault, which this row has shown
+            raise CorpusError(f"{where}: {problem}") from None
 
     def report(self, where: str, problem: UnusableRow) -> None:
         """Tell the caller of one bad row; the caller may raise."""

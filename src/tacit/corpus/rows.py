@@ -29,6 +29,8 @@ BadReason = Literal[
     "bad messages",
 ]
 
+_MOST_INTEGER: Final = 10**1000  # Python itself refuses to spell the longest ones
+
 NOT_UTF8: Final = object()
 """Stands for a value whose bytes could not be decoded where the column reader, not we, decodes."""
 
@@ -111,6 +113,8 @@ def checked_user(value: object) -> str:
         raise UnusableRow("not UTF-8", "the user is not UTF-8")
     # bool is an int in Python, but True is nobody's id; 1.0 and 1 would be two spellings of one person.
     if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) >= _MOST_INTEGER:
+            raise UnusableRow("user of a wrong type", "the user is an integer of more than 1,000 digits")
         return str(value)
     raise UnusableRow(
         "user of a wrong type", f"the user is of type {type(value).__name__}, not a string or an integer"

@@ -64,6 +64,10 @@ class CorpusSource:
                 raise CorpusError(f"{self.path}: unknown {name} '{value}'; use one of {listed(allowed)}.")
         if self.text is not None and self.messages is not None:
             raise CorpusError(f"{self.path}: name a text column or a messages column, not both.")
+        if self.user is not None and self.user in (self.text, self.messages):
+            raise CorpusError(
+                f"{self.path}: '{self.user}' cannot name both the user and the text; name two columns."
+            )
 
 
 def format_of(source: CorpusSource) -> Format:

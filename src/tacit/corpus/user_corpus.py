@@ -267,7 +267,10 @@ class UserCorpus:
 
 
 def _checked_pairs(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, None]]:
-    for number, (user, text) in enumerate(pairs, 1):
+    for number, pair in enumerate(pairs, 1):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise CorpusError(f"pair {number}: expected (user, text), not {type(pair).__name__}; correct it.")
+        user, text = pair
         try:
             yield checked_user(user), checked_text(text), None
         except UnusableRow as problem:

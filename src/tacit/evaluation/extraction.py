@@ -91,7 +91,7 @@ class AttackPlan:
                 known = ", ".join(get_args(Attacked))
                 raise InputError(f"mechanism '{name}' cannot be attacked; choose of {known}.")
         for epsilon in self.epsilons:  # refuse what no budget could have before anything is trained
-            Budget(epsilon, self.queries or 1)
+            Budget(epsilon, 1 if self.queries is None else self.queries)
             for name in self.mechanisms:
                 _choice(name, self.order, epsilon).build(1)
 
@@ -243,7 +243,8 @@ class _Target:
     ) -> ExtractionRow:
         """One row, measured under a fresh budget."""
         tokens = self.tree.tokens_per_generation
-        budget = Budget(1.0 if epsilon is None else epsilon, plan.queries or plan.generations * tokens)
+        queries = plan.generations * tokens if plan.queries is None else plan.queries
+        budget = Budget(1.0 if epsilon is None else epsilon, queries)
         choice = _choice(name, plan.order, budget.target)
         answering = Answering(
             choice,
@@ -347,7 +348,7 @@ def _label(name: str, epsilon: float | None) -> str:
 
 def _row_key(run: Run, plan: AttackPlan, name: str, epsilon: float | None) -> str:
     settings = (plan.generations, plan.order, plan.queries, plan.finish, plan.seed)
-    weights = sorted(run.manifest.weights_sha256.items())
+    weights = sorted(run.weights_sha256().items())
     digest = hashlib.sha256(repr((weights, settings)).encode()).hexdigest()[:16]
     return f"{_label(name, epsilon)}, {digest}"
 

@@ -76,7 +76,7 @@ class Traces:
 
 @dataclass(frozen=True)
 class _Queries:
-    """Some successive queries: distributions in float64, and the tokens that came."""
+    """Some successive queries: distributions of all models, and the tokens that came."""
 
     start: int
     members: Tensor  # [n, parts, halves, V]

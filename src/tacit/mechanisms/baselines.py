@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mechanisms.mixture import Mixture
+from tacit.mechanisms.mixture import RELATIVE_SAFETY, Mixture
 from tacit.mechanisms.pmfs import member_pmfs
 
 
@@ -49,7 +49,7 @@ class SubsampleAggregate:
 
     def price(self, parts: int) -> float:
         """Nats per token for k parts: twice the Renyi divergence of Laplace laws that are 1/k apart."""
-        return 2 * laplace_divergence(1 / (parts * self.scale), self.order)
+        return 2 * laplace_divergence(1 / (parts * self.scale), self.order) * (1 + RELATIVE_SAFETY)
 
     def mix(self, parts: Any, public: Any) -> Mixture:
         """A noisy mean of parts [..., k, V]; the noise is drawn anew at every call."""
@@ -169,10 +169,27 @@ class NonPrivate:
 
 
 def laplace_divergence(shift: float, order: float) -> float:
-    """Renyi divergence of two unit-scale Laplace laws ``shift`` apart (Mironov 2017, Table II)."""
-    grow = math.log(order / (2 * order - 1)) + (order - 1) * shift
-    fall = math.log((order - 1) / (2 * order - 1)) - order * shift
-    return max(0.0, (grow + math.log1p(math.exp(fall - grow))) / (order - 1))
+    """Renyi divergence of two unit-scale Laplace laws ``shift`` apart (Mironov 2017, Table II).
+
+    The logarithm of ``a/(2a-1) e^((a-1)x) + (a-1)/(2a-1) e^(-ax)``, over a-1. For small shifts that is 1 plus
+    something of second order: both first-order terms cancel, and they are left out before they can.
+    """
+    grow, fall = order / (2 * order - 1), (order - 1) / (2 * order - 1)
+    if order * shift < 1:
+        excess = grow * _exp_beyond_first_order((order - 1) * shift)
+        excess += fall * _exp_beyond_first_order(-order * shift)
+        return math.log1p(excess) / (order - 1)
+    # fall e^(-ax) / (grow e^((a-1)x)), which is small here.
+    rest = fall / grow * math.exp(-(2 * order - 1) * shift)
+    return (math.log(grow) + (order - 1) * shift + math.log1p(rest)) / (order - 1)
+
+
+def _exp_beyond_first_order(x: float) -> float:
+    """e^x - 1 - x for |x| <= 1, by its series: terms beyond the twentieth are below rounding."""
+    total = 0.0
+    for n in range(20, 1, -1):
+        total = (total + 1) * x / n
+    return total * x
 
 
 def to_simplex(values: Tensor) -> Tensor:

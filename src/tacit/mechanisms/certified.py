@@ -45,7 +45,7 @@ class Certified:
         charges = torch.full_like(weights, self.target)
         return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), charges)
 
-    def slot(self, part: Any, public: Any, *, parts: int) -> Tensor:
+    def slot(self, part: Any, public: Any, *, parts: int) -> Mixture:
         """What slot i of ``parts`` answers, from part [..., V] and public [..., V] alone.
 
         Sampling from the mixture is drawing a slot uniformly and sampling from it, so that one part and the
@@ -53,7 +53,8 @@ class Certified:
         """
         pmfs = member_pmfs(torch.as_tensor(part).unsqueeze(-2), public, halves=False)
         weights = weights_within(pmfs, order=self.order, loss=self._loss, cap=self.cap, k=parts)
-        return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), weights).pmf
+        charges = torch.full_like(weights, self.target)
+        return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), charges)
 
     @property
     def _loss(self) -> float:

@@ -81,6 +81,8 @@ def member_pmfs(members: Any, public: Any, *, halves: bool) -> MemberPmfs:
         raise InputError(f"members have shape {tuple(values.shape)}; expected {shape}.")
     if values.shape[-inner] < 1:
         raise InputError("no parts: an ensemble has at least one.")
+    if not values.numel() or not base.numel():
+        raise InputError(f"members have shape {tuple(values.shape)}: there is nothing to mix.")
     if base.ndim < 1 or values.shape[-1] != base.shape[-1]:
         raise InputError(
             f"members predict {values.shape[-1]} tokens and the public model {base.shape[-1]}: "
@@ -99,9 +101,9 @@ def member_pmfs(members: Any, public: Any, *, halves: bool) -> MemberPmfs:
     # One reduction finds every non-finite entry: infinities and NaN survive a sum.
     sums = values.sum(-1, dtype=torch.float64)
     sound = torch.isfinite(sums).all(-1)
-    if not bool(sound.all()):
-        values = torch.where(sound[..., None, None], values, base[:, None, None].to(values.dtype))
-        sums = values.sum(-1, dtype=torch.float64)
+    # Whether or not there is one: the work must not tell.
+    values = torch.where(sound[..., None, None], values, base[:, None, None].to(values.dtype))
+    sums = values.sum(-1, dtype=torch.float64)
     _refuse_what_is_no_pmf(values, sums, "members")
     return MemberPmfs(values, (1 - FLOOR) / sums, floored, sound, tuple(leading))
 

@@ -6,12 +6,11 @@ certified or individual mixing, which do not stop at all.
 
 from __future__ import annotations
 
-import math
 import secrets
 from dataclasses import dataclass
 
-from tacit.errors import InputError
 from tacit.mechanisms.sampling import RandBelow
+from tacit.privacy.conversions import stopping_horizon
 
 
 @dataclass(frozen=True)
@@ -22,11 +21,8 @@ class RandomStopping:
     expansion: float
 
     def __post_init__(self) -> None:
-        if self.queries < 1:
-            raise InputError(f"queries={self.queries}: at least one query is needed.")
-        if not 0.5 < self.expansion < math.inf:
-            raise InputError(f"expansion={self.expansion}: must be a finite number above 1/2.")
+        stopping_horizon(self.queries, self.expansion)
 
     def draw(self, randbelow: RandBelow = secrets.randbelow) -> int:
         """The number of the first answer that is public."""
-        return 1 + randbelow(math.floor(self.queries * self.expansion))
+        return 1 + randbelow(stopping_horizon(self.queries, self.expansion))

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mechanisms.divergence import DivergenceSum, blocks_of
-from tacit.mechanisms.mixture import Mixture, padded
+from tacit.mechanisms.mixture import ABSOLUTE_SAFETY, RELATIVE_SAFETY, Mixture, padded
 from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
 from tacit.mechanisms.public_centred import check_mixing, weights_within
 from tacit.mechanisms.weights import allowed_excess, largest_weights
@@ -100,7 +100,9 @@ class SubMix:
             exact_steps=0 if fast else None,
         )
         if self.guard is not None:
-            guarded = weights_within(pmfs, order=self.order, loss=self.guard, cap=self.cap)
+            # Room for the safety that is added to the charge, so that it stays within the guard.
+            room = max(0.0, (self.guard - 2 * ABSOLUTE_SAFETY) * (1 - 2 * RELATIVE_SAFETY))
+            guarded = weights_within(pmfs, order=self.order, loss=room, cap=self.cap)
             weights = torch.minimum(weights, guarded)
         return torch.where(pmfs.sound, weights, 0.0)
 

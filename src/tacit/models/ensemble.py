@@ -65,6 +65,7 @@ def load_ensemble(
         )
     run.verify_weights()
     public = load_public_of(run, dtype=dtype, device=best_device(device), trust_remote_code=trust_remote_code)
+    public.require_public()
     folders = tuple(run.weights / name for name in shape.names)
     missing = [folder.name for folder in folders if not folder.is_dir()]
     if missing:

@@ -23,7 +23,7 @@ from tacit.models.description import Vocabulary, read_description, verify_weight
 from tacit.models.gguf import read_gguf_model
 from tacit.models.lstm import MODEL_TYPE as LSTM_MODEL_TYPE
 from tacit.models.quiet import quiet
-from tacit.models.safety import foreign_files, read_json_object, refuse_remote_code
+from tacit.models.safety import foreign_files, read_json_object, refuse_adapters, refuse_remote_code
 from tacit.models.store import ModelSource, locate
 from tacit.models.tokenizer import PublicTokenizer, tokenizer_from
 from tacit.models.trunk import layer_list
@@ -65,6 +65,14 @@ class PublicModel:
             return "no guarantee: these weights were trained on private text and may repeat it word for word"
         apart = ", apart from its vocabulary, which was built from private text"
         return "public model: it never saw the private text" + (apart if self.vocabulary == "private" else "")
+
+    def require_public(self) -> None:
+        """Refuse weights that have read private text where a guarantee rests on their being public."""
+        if self.holds_private_text:
+            raise InputError(
+                f"{self.name} was trained on private text, so that answers mixed with it would have no "
+                "guarantee; use the public model that it was made from."
+            )
 
     @property
     def family(self) -> Literal["transformer", "lstm"]:
@@ -155,11 +163,7 @@ def load_public_model(
 
 
 def _refuse_what_is_no_causal_model(folder: Path, *, trust_remote_code: bool) -> None:
-    if (folder / "adapter_config.json").is_file():
-        # transformers would follow it to whatever base model the file names.
-        raise ModelError(
-            f"{folder} holds an adapter (adapter_config.json); give the base model's folder instead."
-        )
+    refuse_adapters(folder)
     architectures = read_json_object(folder / "config.json").get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise ModelError(

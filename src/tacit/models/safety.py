@@ -84,8 +84,17 @@ def refuse_unsafe_weights(folder: Path) -> None:
         )
 
 
+def refuse_adapters(folder: Path) -> None:
+    """Refuse an adapter: transformers would follow it to whatever base model its file names."""
+    if (folder / "adapter_config.json").is_file():
+        raise ModelError(
+            f"{folder} holds an adapter (adapter_config.json); give the base model's folder instead."
+        )
+
+
 def refuse_without_tokenizer(folder: Path) -> None:
     """Refuse a model folder that has no file of any tokenizer."""
+    refuse_adapters(folder)
     if not any((folder / name).is_file() for name in TOKENIZER_FILES) and not any(folder.glob("*.tiktoken")):
         raise ModelError(
             f"{folder} has no tokenizer (no {TOKENIZER_FILES[0]}); copy the tokenizer files of the model "

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mechanisms import Certified, GNMax, Individual, NonPrivate, Public, RandomStopping, sample
+from tacit.mechanisms import Certified, GNMax, Individual, NonPrivate, Public, RandomStopping, SubMix, sample
 from tacit.mechanisms.choice import Mechanism, MechanismChoice, needs_halves
 from tacit.mechanisms.pmfs import floored_public
 from tacit.mechanisms.sampling import RandBelow
@@ -42,8 +42,10 @@ class Budget:
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
             raise InputError(f"epsilon={self.epsilon}: a budget is a finite number above 0, e.g. 2.")
-        if self.queries < 1:
-            raise InputError(f"queries={self.queries}: a budget is for at least one answer.")
+        if not isinstance(self.queries, int) or self.queries < 1:
+            raise InputError(
+                f"queries={self.queries}: a budget is for at least one answer, and a whole number."
+            )
 
     @property
     def target(self) -> float:
@@ -94,12 +96,13 @@ class Answering:
         self._answered = self._alarms = 0
         self._last = math.inf if budget.stopping is None else budget.stopping.draw(randbelow) - 1
         if isinstance(self.mechanism, Certified):
-            self._last = min(self._last, self.mechanism.queries(budget.epsilon))
-            if self._last == 0:
+            paid = self.mechanism.queries(budget.epsilon)
+            if paid == 0:
                 raise InputError(
                     f"epsilon={budget.epsilon} does not pay for one answer at target={choice.target}; "
                     "lower the target or raise epsilon."
                 )
+            self._last = min(self._last, paid)
         self._order = choice.order
 
     @property
@@ -115,7 +118,10 @@ class Answering:
             )
         if isinstance(self.mechanism, Public):
             return Guarantee(
-                kind="public", unit="part", caveat="The public model never saw the private text."
+                kind="public",
+                unit="part",
+                caveat="The public model never saw the private text.",
+                outside=self._outside,
             )
         instance_specific = needs_halves(self.mechanism) or (
             isinstance(self.mechanism, GNMax) and self.mechanism.data_dependent
@@ -131,7 +137,8 @@ class Answering:
                 expansion=self.budget.stopping.expansion,
             )
             outside += (f"random stopping (paper): epsilon {stop.epsilon:.4g}, {stop.direction}",)
-        return Guarantee.operational(order=self._order, epsilon=epsilon, outside=outside)
+        guarded = isinstance(self.mechanism, SubMix) and self.mechanism.guard is not None
+        return Guarantee.operational(order=self._order, epsilon=epsilon, null_part=guarded, outside=outside)
 
     def draw(self, members: Tensor, public: Tensor) -> int:
         """One answer from members [parts, halves, n] and public [n]: charged first, then drawn."""
@@ -142,12 +149,13 @@ class Answering:
         """One certified answer from the part of a secret slot [n] and public [n]; see `secret_slot`."""
         if not isinstance(self.mechanism, Certified):
             raise InputError("Only certified mixing can answer from one part; use another executor.")
-        pmf = self.mechanism.slot(part, public, parts=parts)
+        mixture = self.mechanism.slot(part, public, parts=parts)
         instead = floored_public(public)
         with self._lock:
+            self._alarms += int((~mixture.sound).sum())
             self._answered += 1
             allowed = self._answered <= self._last
-        return sample(pmf if allowed else instead, self._randbelow)
+        return sample(mixture.pmf if allowed else instead, self._randbelow)
 
     def secret_slot(self, parts: int) -> int:
         """Which slot answers next: uniform, and never to be shown."""

@@ -51,6 +51,7 @@ class PrivatePredictor:
             raise InputError(f"slots={slots}: at least one text must fit.")
         if lazy and choice.name != "certified":
             raise InputError("Only certified mixing can run one part per token; leave lazy out.")
+        ensemble.public.require_public()
         outside = (
             ("the vocabulary, which was built from private text",)
             if ensemble.public.vocabulary == "private"

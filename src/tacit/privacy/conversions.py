@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from tacit.errors import InputError
 
@@ -43,12 +43,13 @@ def rdp_to_dp(*, order: float, epsilon: float, delta: float, formula: DpFormula 
     ``tight``    epsilon + log((a-1)/a) - (log delta + log a)/(a-1)   (Canonne et al. 2020, Prop. 12)
     ``mironov``  epsilon + log(1/delta)/(a-1)                          (Mironov 2017, Prop. 3)
     """
+    _check_choice("formula", formula, DpFormula)
     check_renyi(order, epsilon)
     check_delta(delta)
     if math.isinf(order) or math.isinf(epsilon):
         return epsilon
     if formula == "mironov":
-        return epsilon + math.log(1 / delta) / (order - 1)
+        return epsilon - math.log(delta) / (order - 1)
     tight = epsilon + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
     return max(0.0, tight)
 
@@ -60,11 +61,13 @@ def part_to_user(*, order: float, epsilon: float, theorem: UserTheorem = "better
                 exponent chosen so that both divergences have order at most a.
     ``paper``   (a/2, (2a-3)/(a-2) epsilon) for a > 2: SubMix, Theorem C.1.
     """
+    _check_choice("theorem", theorem, UserTheorem)
     check_renyi(order, epsilon)
     if math.isinf(order):
         return RenyiBound(order, pure_part_to_user(epsilon))
     if theorem == "better":
-        return RenyiBound(order * order / (2 * order - 1), (2 * order - 1) / (order - 1) * epsilon)
+        # a^2/(2a-1), in a form that does not overflow: order infinity would promise pure DP.
+        return RenyiBound(order / (2 - 1 / order), (2 - 1 / order) / (1 - 1 / order) * epsilon)
     if order <= 2:
         raise InputError(
             f"order={order}: the paper's Theorem C.1 needs an order above 2; use theorem 'better'."
@@ -86,6 +89,8 @@ def rdp_group(*, order: float, epsilon: float, size: int) -> RenyiBound:
     """
     check_renyi(order, epsilon)
     _check_group(size)
+    if math.isinf(order):
+        return RenyiBound(order, pure_group(epsilon=epsilon, size=size))
     doublings = (size - 1).bit_length()
     if doublings and order < 2 ** (doublings + 1):
         raise InputError(
@@ -116,13 +121,22 @@ def random_stopping(*, order: float, epsilon: float, queries: int, expansion: fl
     unbounded, because no random stop can hide that one world already answers publicly.
     """
     check_renyi(order, epsilon)
+    horizon = stopping_horizon(queries, expansion)
+    share = public_share(queries, horizon)
+    return RandomStop(order, epsilon + math.log(horizon), share)
+
+
+def stopping_horizon(queries: int, expansion: float) -> int:
+    """The last moment of a random stop: expansion * queries, rounded down."""
     if queries < 1:
         raise InputError(f"queries={queries}: at least one query is needed.")
     if not 0.5 < expansion < math.inf:
         raise InputError(f"expansion={expansion}: must be above 1/2 (and finite); 10 is the paper's example.")
-    horizon = math.floor(expansion * queries)
-    share = public_share(queries, horizon)
-    return RandomStop(order, epsilon + math.log(horizon), share)
+    if not 1 <= expansion * queries < 2**53:
+        raise InputError(
+            f"expansion={expansion} times queries={queries} is no number of queries; the paper has 10."
+        )
+    return math.floor(expansion * queries)
 
 
 def public_share(queries: int, horizon: int) -> float:
@@ -149,6 +163,11 @@ def check_delta(delta: float) -> None:
     """Refuse a delta outside (0, 1)."""
     if not 0 < delta < 1:
         raise InputError(f"delta={delta}: must lie strictly between 0 and 1, e.g. 1e-5.")
+
+
+def _check_choice(name: str, value: str, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise InputError(f"{name}='{value}' is unknown; choose one of {', '.join(get_args(choices))}.")
 
 
 def _check_group(size: int) -> None:

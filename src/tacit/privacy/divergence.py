@@ -33,10 +33,17 @@ _SERIES_TERMS = 8
 def renyi_divergence(p: npt.ArrayLike, q: npt.ArrayLike, order: float) -> FloatArray:
     """D_order(p || q) over the last axis, for order 1, any finite order above 1, or infinity.
 
-    Leading axes are batches and broadcast against each other.
+    Leading axes are batches and broadcast against each other; the last axes are the same outcomes.
     """
     check_order(order)
-    P, Q = np.broadcast_arrays(_pmf(p, "p"), _pmf(q, "q"))
+    P, Q = _pmf(p, "p"), _pmf(q, "q")
+    try:
+        leading = np.broadcast_shapes(P.shape[:-1], Q.shape[:-1])
+    except ValueError:
+        raise InputError(f"p has shape {P.shape} and q {Q.shape}: leading axes must agree.") from None
+    if P.shape[-1] != Q.shape[-1]:
+        raise InputError(f"p has {P.shape[-1]} outcomes and q {Q.shape[-1]}: they must be the same ones.")
+    P, Q = (np.broadcast_to(pmf, (*leading, pmf.shape[-1])) for pmf in (P, Q))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         if order == 1:
             divergence = _kullback_leibler(P, Q)

@@ -71,11 +71,7 @@ class RenyiFilter:
         As in SubMix's Algorithm 2, a budget must stay above zero: a charge that just reaches it stops.
         A charge that is not a number stops as well.
         """
-        wanted = np.asarray(charges, dtype=np.float64)
-        if wanted.shape != (len(self._spent),):
-            raise InputError(
-                f"{wanted.shape} charges for {len(self._spent)} parts: one charge per part is needed."
-            )
+        wanted = self._checked(charges)
         if self._stopped:
             return False
         if np.any(np.isnan(wanted)) or np.any(wanted < 0):
@@ -90,8 +86,16 @@ class RenyiFilter:
 
     def debit(self, charges: npt.ArrayLike) -> None:
         """Book charges that were already kept within what is left (`individual`): this never stops."""
-        wanted = np.asarray(charges, dtype=np.float64)
+        wanted = self._checked(charges)
         after = [spent + nano(float(charge)) for spent, charge in zip(self._spent, wanted, strict=True)]
         if any(spent > self._budget for spent in after):
             raise InputError("a charge passes what is left of a part's budget; nothing was booked.")
         self._spent = after
+
+    def _checked(self, charges: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        wanted = np.asarray(charges, dtype=np.float64)
+        if wanted.shape != (len(self._spent),):
+            raise InputError(
+                f"{wanted.shape} charges for {len(self._spent)} parts: one charge per part is needed."
+            )
+        return wanted

@@ -22,6 +22,7 @@ from tacit.privacy.conversions import (
 Kind = Literal["none", "public", "empirical", "rop", "rdp", "dp"]
 Unit = Literal["user", "block", "part"]
 
+_NULL_PART = "neighbours: one part's text is replaced by nothing; the number of parts is fixed and public"
 _HEADLINES = {
     "none": "no guarantee",
     "public": "public text",
@@ -47,6 +48,7 @@ class Guarantee:
     assumptions what must be true for the statement to hold.
     caveat      what the reader must not conclude.
     outside     choices that were made on the private text and that no statement here covers.
+    group       how many units may change together.
     """
 
     kind: Kind
@@ -57,6 +59,7 @@ class Guarantee:
     order: float | None = None
     epsilon: float | None = None
     delta: float | None = None
+    group: int = 1
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind) or self.unit not in get_args(Unit):
@@ -98,14 +101,22 @@ class Guarantee:
         )
 
     @classmethod
-    def operational(cls, *, order: float, epsilon: float, outside: tuple[str, ...] = ()) -> Guarantee:
-        """SubMix: the answers with and without one part, for this corpus and partition, to a common stop."""
+    def operational(
+        cls, *, order: float, epsilon: float, null_part: bool = False, outside: tuple[str, ...] = ()
+    ) -> Guarantee:
+        """SubMix: the answers with and without one part, for this corpus and partition, to a common stop.
+
+        ``null_part``: without a part means that its slot answers as the public model (a guard charges so),
+        not that the ensemble has one part less.
+        """
+        neighbours = _NULL_PART if null_part else "neighbours: the ensemble with one part less"
         return cls(
             kind="rop",
             unit="part",
             order=order,
             epsilon=epsilon,
             assumptions=(
+                neighbours,
                 "every part's charges were computed on this corpus and this partition",
                 "both worlds are cut at the same stopping time",
                 "each secret is confined to one part",
@@ -123,7 +134,7 @@ class Guarantee:
             order=order,
             epsilon=epsilon,
             assumptions=(
-                "neighbours: one part's text is replaced by nothing; the number of parts is fixed and public",
+                _NULL_PART,
                 "the partition does not depend on the text, and each person is in one part",
                 "members are trained independently from one public model",
             ),
@@ -142,12 +153,16 @@ class Guarantee:
         order, epsilon = self._renyi("converted to one user")
         if self.unit != "part":
             raise InputError(f"this guarantee is per {self.unit} already; only one per part is converted.")
+        if self.group > 1:
+            raise InputError("convert to one user first and to a group of users then.")
         bound = part_to_user(order=order, epsilon=epsilon, theorem=theorem)
+        kept = tuple(one for one in self.assumptions if one != _NULL_PART)
         return replace(
             self,
             unit="user",
             order=bound.order,
             epsilon=bound.epsilon,
+            assumptions=("neighbours: one user's text, arbitrarily replaced", *kept),
             caveat="Neighbours differ in one user's text, arbitrarily replaced.",
         )
 
@@ -155,8 +170,10 @@ class Guarantee:
         """For ``size`` units whose text changes together."""
         order, epsilon = self._renyi("converted to a group")
         bound = rdp_group(order=order, epsilon=epsilon, size=size)
+        if self.group > 1:
+            raise InputError("this guarantee is for a group already; give the whole group's size at once.")
         caveat = f"For groups of up to {size}. {self.caveat}".strip()
-        return replace(self, order=bound.order, epsilon=bound.epsilon, caveat=caveat)
+        return replace(self, order=bound.order, epsilon=bound.epsilon, caveat=caveat, group=size)
 
     def extraction(self, candidates: float) -> ExtractionCertificate:
         """How likely a secret of one part can be guessed at most."""
@@ -207,6 +224,7 @@ class Guarantee:
             assumptions=tuple(fields["assumptions"]),
             caveat=fields["caveat"],
             outside=tuple(fields["outside"]),
+            group=fields.get("group", 1),
             **{name: None if value is None else float(value) for name, value in number.items()},
         )
 

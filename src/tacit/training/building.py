@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from tacit.errors import InputError, TacitError
+from tacit.errors import InputError
 from tacit.files import read_json, write_json
 from tacit.models.loading import PublicModel
 from tacit.progress import Progress
@@ -31,7 +31,7 @@ def build_run(
     builder = RunBuilder.begin(Path(recipe.output), recipe.to_json(), resume=resume)
     try:
         return builder.complete() if builder.is_whole else train(recipe, builder, progress)
-    except (TacitError, OSError, RuntimeError, ValueError, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt):
         builder.abandon()
         raise
     finally:

@@ -79,6 +79,8 @@ def gather(recipe: Recipe, storage: Path, progress: Progress) -> Materials:
     public = load_model(
         recipe.model, frozen_base=recipe.adapter.kind == "lora", device=recipe.performance.device
     )
+    if recipe.method == "submix":
+        public.require_public()
     block_size = fitting_block_size(recipe.training.block_size, public)
     encoded = encode(
         corpus.train,

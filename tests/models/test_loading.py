@@ -20,6 +20,7 @@ from tacit.models.adapters import attach, save_weights
 from tacit.models.description import ModelDescription, weight_hashes, write_description
 from tacit.models.loading import best_device, best_dtype, context_length, load_public_model
 from tacit.models.quiet import quiet
+from tacit.models.tokenizer import load_tokenizer
 from tacit.recipes import AdapterSection
 from tests.tiny import public_sentences, write_llama_gguf
 
@@ -426,3 +427,19 @@ def test_a_model_is_put_on_the_device_that_was_asked_for(tiny_model: Path, tiny_
     for name in (tiny_model, tiny_gguf):
         assert load_public_model(str(name), device="meta").model.device == torch.device("meta")
         assert load_public_model(str(name), device="cpu").model.device == torch.device("cpu")
+
+
+def test_impossible_sizes_of_an_lstm_name_the_file(tiny_lstm: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(tiny_lstm, tmp_path / "lstm")
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 0}))
+    with pytest.raises(ModelError, match=r"in .*/lstm: Expected .*num_hidden_layers >= 1"):
+        load_public_model(str(copied))
+
+
+def test_an_adapter_is_refused_as_such_wherever_a_model_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="holds an adapter"):
+        load_public_model(str(tmp_path))
+    with pytest.raises(ModelError, match="holds an adapter"):
+        load_tokenizer(str(tmp_path))

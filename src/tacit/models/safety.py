@@ -41,6 +41,8 @@ def foreign_files(what: str, remedy: str) -> Iterator[None]:
     """
     try:
         yield
+    except ModelError as problem:  # sizes that an LSTM cannot have
+        raise ModelError(f"{what}: {problem}") from None
     except TacitError:
         raise
     except Exception as problem:  # noqa: BLE001

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -113,3 +114,12 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes | None) -
         path.write_bytes(content)
     with pytest.raises(InputError, match=r"data.json is (missing|damaged).*; train again\.$"):
         read_json(path, "train again")
+
+
+def test_a_full_disk_names_the_file_and_other_errors_keep_their_words(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as full, new_file(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert full.value.filename == str(tmp_path / "a")
+    with pytest.raises(OSError, match=r"^hub down$"), new_file(tmp_path / "a"):
+        raise OSError("hub down")
+    assert list(tmp_path.iterdir()) == []

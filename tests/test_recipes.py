@@ -58,6 +58,7 @@ def test_overrides_are_parsed_as_yaml_and_merge_into_sections() -> None:
         ("training.seed=true", "'training.seed'=True cannot be used: expected a whole number"),
         ("training.learning_rate=true", "'training.learning_rate'=True cannot be used: expected a number"),
         ("corpus.public=1", "'corpus.public'=1 cannot be used: expected true or false"),
+        ("training={epochs: 1, epochs: 2}", "Override 'training', line 1: 'epochs' is there twice"),
         ("corpus={1: 2}", "unknown key 'corpus.1'; known keys here: path, format"),
         ("held_out.share=1", "'held_out.share'=1 cannot be used: expected a number below 1"),
         ("training.learning_rate=.nan", "cannot be used: expected a finite number"),
@@ -214,6 +215,7 @@ def test_an_ensemble_has_the_documented_defaults() -> None:
             [*SUBMIX, "ensemble.joint=maybe"],
             "'ensemble.joint'='maybe' cannot be used: expected auto, true or",
         ),
+        ([*SUBMIX, "ensemble.joint=1"], "'ensemble.joint'='1' cannot be used: expected auto, true or"),
         ([*SUBMIX, "ensemble.assign=random"], "expected 'hash' or 'balanced'"),
         ([*SUBMIX, "ensemble=0"], "'ensemble'=0 cannot be used: expected a section of keys"),
         (

@@ -71,8 +71,10 @@ def test_a_finished_run_holds_what_it_should_and_nothing_of_the_work(tmp_path: P
         "privacy.json",
         "private/begun.json",
         "private/data.json",
+        "private/weights_sha256.json",
         "run.json",
     ]
+    assert run.manifest.weights_sha256 is None  # a hash confirms a guess; these weights may not be released
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -243,6 +245,12 @@ def test_a_run_of_members_is_hashed_file_by_file(tmp_path: Path) -> None:
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
     with pytest.raises(Tampered):  # two members that changed places
+        run.verify_weights()
+    hashes = run.folder / "private" / "weights_sha256.json"
+    swapped = json.loads(hashes.read_text())
+    one, two = sorted(swapped)
+    hashes.write_text(json.dumps({one: swapped[two], two: swapped[one]}))
+    with pytest.raises(Tampered, match="does not belong to"):  # and their hashes with them
         run.verify_weights()
 
 

@@ -7,6 +7,7 @@ reader sees the old state or the new one, a crash leaves at most a temporary nam
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from tacit.errors import InputError, OutputExists
 PRIVATE_FILE_MODE = 0o600
 PRIVATE_FOLDER_MODE = 0o700
 _CHUNK = 1 << 20
+_DISK = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 def refuse_existing(path: Path) -> Path:
@@ -72,10 +74,15 @@ def new_file(path: Path, *, private: bool = False, overwrite: bool = False) -> I
         temporary.replace(path)
     except BaseException as problem:
         temporary.unlink(missing_ok=True)
-        if isinstance(problem, OSError) and problem.filename is None:  # a write does not know its file
-            problem.filename = str(path)
+        name_in(problem, path)
         raise
     _sync(path.parent)
+
+
+def name_in(problem: BaseException, path: Path) -> None:
+    """Tell a full disk which file it stopped: a write does not know its own."""
+    if isinstance(problem, OSError) and problem.filename is None and problem.errno in _DISK:
+        problem.filename = str(path)
 
 
 @contextlib.contextmanager

@@ -160,6 +160,11 @@ class EnsembleSection(Section):
     key: Name | None = None
     joint: Literal["auto", True, False] = "auto"
 
+    @field_validator("joint", mode="before")
+    @classmethod
+    def _one_is_not_true(cls, value: Any) -> Any:
+        return value if isinstance(value, bool | str) else repr(value)
+
 
 class PerformanceSection(Section):
     """What changes time and memory, and nothing about the result but for rounding."""
@@ -240,15 +245,25 @@ class _RepeatedKey(Exception):
     """Of two values for one key, YAML would drop the first in silence."""
 
 
-class _EachKeyOnce(yaml.SafeLoader):
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise _RepeatedKey(f"line {key.start_mark.line + 1}: '{key.value}' is there twice")
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
+def _read_yaml(text: str) -> Any:
+    """What YAML says, where every key is there once."""
+    _refuse_repeated_keys(yaml.compose(text, yaml.SafeLoader))
+    return yaml.safe_load(text)
+
+
+def _refuse_repeated_keys(node: yaml.Node | None) -> None:
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen = set()
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in seen:
+                raise _RepeatedKey(f"line {key.start_mark.line + 1}: '{key.value}' is there twice")
+            seen.add(key.value)
+        _refuse_repeated_keys(value)
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -262,7 +277,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     except UnicodeDecodeError:
         raise RecipeError(f"{path}: is not UTF-8 text; give the path of a YAML recipe.") from None
     try:
-        content = yaml.load(text, _EachKeyOnce)  # noqa: S506 - a SafeLoader
+        content = _read_yaml(text)
     except _RepeatedKey as problem:
         raise RecipeError(f"{path}, {problem}; remove one of the two.") from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
@@ -292,7 +307,9 @@ def _with_override(content: dict[str, Any], override: str) -> dict[str, Any]:
     if not equals or not all(names):
         raise RecipeError(f"Override '{override}': expected section.key=value, e.g. training.epochs=2.")
     try:
-        parsed: Any = yaml.safe_load(value)
+        parsed: Any = _read_yaml(value)
+    except _RepeatedKey as problem:
+        raise RecipeError(f"Override '{key}', {problem}; remove one of the two.") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise RecipeError(f"Override '{key}': the value is not valid YAML; put it in quotes.") from None
     for name in reversed(names):

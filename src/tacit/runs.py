@@ -20,10 +20,12 @@ import datetime
 import fcntl
 import hashlib
 import hmac
+import json
 import os
 import platform
 import secrets
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -49,7 +51,9 @@ WeightsLayout = Literal["adapter", "model", "members"]
 
 FORMAT: Final = 1
 _MANIFEST = "run.json"
-_MEMBER_HASHES = "private/members_sha256.json"
+_DATA = "private/data.json"
+_WEIGHT_HASHES = "private/weights_sha256.json"
+RELEASABLE: Final = ("public", "rdp", "dp")  # kinds of guarantees that weights may be published under
 _BEGUN = "private/begun.json"
 _LOCK = "private/lock"
 _RECORDED_VERSIONS = ("tacit", "torch", "transformers", "peft", "tokenizers", "numpy")
@@ -95,7 +99,8 @@ class Manifest(BaseModel):
     public_model: PublicModelRecord
     weights: WeightsLayout
     ensemble: EnsembleRecord | None = None
-    weights_sha256: dict[str, str]
+    weights_sha256: dict[str, str] | None = None  # only of weights that may be released
+    weights_fingerprint: str
     guarantee: dict[str, Any]
     data_fingerprint: str
     seeded: bool
@@ -141,24 +146,35 @@ class Run:
 
     def weights_sha256(self) -> dict[str, str]:
         """The hash of every file of the weights, as it was when the Run was made."""
-        if self.manifest.weights != "members":
+        if self.manifest.weights_sha256 is not None:
             return self.manifest.weights_sha256
-        hashes = read_json(self.folder / _MEMBER_HASHES, "restore it or train again")
-        return {name: str(value) for name, value in hashes.items()}
+        hashes = read_json(self.folder / _WEIGHT_HASHES, "restore it or train again")
+        if _keyed(_json_text(hashes), self._fingerprint_key()) != self.manifest.weights_fingerprint:
+            raise Tampered(
+                f"{self.folder / _WEIGHT_HASHES} does not belong to {_MANIFEST}; restore both or train again."
+            )
+        return hashes
+
+    def _fingerprint_key(self) -> bytes:
+        path = self.folder / _DATA
+        try:
+            return bytes.fromhex(read_json(path, "restore it or train again")["fingerprint_key"])
+        except (KeyError, TypeError, ValueError):
+            raise Tampered(f"{path} has no key; restore it or train again.") from None
 
     def verify_weights(self) -> None:
         """Check the weights against the hashes that were recorded with them."""
         expected = self.weights_sha256()
         if not any(name.endswith(".safetensors") for name in expected) or _hashes(self.weights) != expected:
-            where = _MANIFEST if self.manifest.weights != "members" else _MEMBER_HASHES
             raise Tampered(
-                f"{self.weights}: its files do not match the hashes in {where}; restore them or train again."
+                f"{self.weights}: its files do not match the hashes of the Run; restore them or train again."
             )
 
     def check_corpus(self, fingerprint: str) -> None:
         """Refuse a corpus other than the one trained on: its held-out text may have been seen."""
-        path = self.folder / "private" / "data.json"
-        recorded = read_json(path, "give the text to measure on with --corpus").get("corpus_fingerprint")
+        recorded = read_json(self.folder / _DATA, "give the text to measure on with --corpus").get(
+            "corpus_fingerprint"
+        )
         if recorded != fingerprint:
             raise InputError(
                 f"The corpus has changed since {self.folder} was trained, so that held-out text may have "
@@ -195,6 +211,14 @@ def _not_a_run(folder: Path) -> str:
     return f"{folder} is not a Run (it has no run.json); give the output folder of tacit train."
 
 
+def _keyed(text: str, key: bytes) -> str:
+    return f"hmac-sha256:{hmac.new(key, text.encode(), hashlib.sha256).hexdigest()}"
+
+
+def _json_text(hashes: Mapping[str, Any]) -> str:
+    return json.dumps(hashes, sort_keys=True)
+
+
 def partial_folder(folder: Path) -> Path:
     """Where a Run is built before it is whole."""
     return folder.with_name(folder.name + ".partial")
@@ -222,7 +246,8 @@ class RunBuilder:
             )
         created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         with new_folder(folder, called=output) as new:
-            (new / "private").mkdir(mode=PRIVATE_FOLDER_MODE)
+            for own in ("private", "members"):
+                (new / own).mkdir(mode=PRIVATE_FOLDER_MODE)
             write_json(new / _BEGUN, {"created": created, "recipe": dict(recipe)}, private=True)
         return cls(output, folder, created, _locked(folder))
 
@@ -317,37 +342,46 @@ class RunBuilder:
         """Write the manifest and give the folder its name."""
         key = secrets.token_bytes(32)
         # Keyed: a plain hash would let anybody who guesses a small corpus confirm the guess.
-        keyed = hmac.new(key, corpus_fingerprint.encode(), hashlib.sha256).hexdigest()
         write_json(
-            self.private / "data.json",
+            self.folder / _DATA,
             {"corpus_fingerprint": corpus_fingerprint, "fingerprint_key": key.hex()},
             private=True,
             overwrite=True,
         )
         hashes = _hashes(self.folder / weights)
-        if weights == "members":
-            # Never in the manifest, which may be published. A member without text has a hash that anybody can
-            # compute, and with a known seed so has one with text that is guessed.
-            write_json(self.folder / _MEMBER_HASHES, hashes, private=True, overwrite=True)
-            hashes = {}
+        write_json(self.folder / _WEIGHT_HASHES, hashes, private=True, overwrite=True)
+        # So would a hash of weights that hold text: a member without any has one that anybody can compute,
+        # and with a known seed so has one whose text is guessed. Where weights may be released, so may it.
+        released = hashes if guarantee.get("kind") in RELEASABLE else None
         manifest = Manifest(
             method=method,
             recipe=dict(recipe),
             public_model=public_model,
             weights=weights,
             ensemble=ensemble,
-            weights_sha256=hashes,
+            weights_sha256=released,
+            weights_fingerprint=_keyed(_json_text(hashes), key),
             guarantee=dict(guarantee),
-            data_fingerprint=f"hmac-sha256:{keyed}",
+            data_fingerprint=_keyed(corpus_fingerprint, key),
             seeded=seeded,
             created=self.created,
             versions=_versions(),
         )
         write_json(self.folder / "privacy.json", dict(guarantee), overwrite=True)
+        self._settle_members()
         # run.json comes last and after everything else is on the disk: where it is, the Run is whole.
         sync_tree(self.folder)
         write_json(self.folder / _MANIFEST, manifest.model_dump(mode="json"), overwrite=True)
         return self.complete()
+
+    def _settle_members(self) -> None:
+        """Give all members one time of change, or how long each was trained would tell who had text."""
+        if not any(self.members.iterdir()):
+            self.members.rmdir()
+            return
+        now = time.time_ns()
+        for path in (*self.members.rglob("*"), self.members):
+            os.utime(path, ns=(now, now))
 
     @property
     def is_whole(self) -> bool:

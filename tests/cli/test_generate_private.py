@@ -31,6 +31,8 @@ def test_options_change_the_promise_where_they_should(tacit: Tacit, folder: Path
     plain = privacy()
     assert (plain["kind"], plain["order"], plain["epsilon"], plain["outside"]) == ("rop", 2.0, 1.0, [])
     assert privacy("--repetition-penalty", "1.3", "--top-k", "20", "--top-p", "0.9") == plain
+    assert privacy("--logit-bias", "7=-2.5", "--logit-bias", "8=1") == plain
+    assert "changed arbitrarily" in privacy("--mechanism", "gnmax")["assumptions"][0]
     assert privacy("--mixing", "averaged", "--weights", "paper") == plain
     guarded = privacy("--guard", "0.5", "--cap", "0.9")
     assert guarded["assumptions"][0].startswith("neighbours: one part's text is replaced by nothing")
@@ -63,6 +65,8 @@ def test_what_is_refused(tacit: Tacit, folder: Path, ensemble: str) -> None:
         (("--temperature", "0"), "greedy decoding cannot be private"),
         (("--repetition-penalty", "0"), "repetition_penalty=0"),
         (("--random-stopping", "0.5"), "expansion=0.5"),
+        (("--logit-bias", "x=1"), "expected TOKEN=BIAS"),
+        (("--logit-bias", "999999999=1"), "999999999"),
         (("--lazy",), "Only certified mixing"),
         (("--model", "other"), "leave --model out"),
     ]

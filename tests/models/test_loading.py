@@ -443,3 +443,23 @@ def test_an_adapter_is_refused_as_such_wherever_a_model_is_asked_for(tmp_path: P
         load_public_model(str(tmp_path))
     with pytest.raises(ModelError, match="holds an adapter"):
         load_tokenizer(str(tmp_path))
+
+
+def test_an_adapter_beside_a_gguf_file_is_refused(tiny_gguf: Path, tmp_path: Path) -> None:
+    """transformers would follow the adapter to its base and put it on, and call the result the file's."""
+    shutil.copy(tiny_gguf, tmp_path / "m.gguf")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="holds an adapter"):
+        load_public_model(str(tmp_path / "m.gguf"))
+
+
+def test_a_copy_without_its_description_still_says_that_it_read_private_text(
+    tiny_transformer: Path, tmp_path: Path
+) -> None:
+    public = load_public_model(str(tiny_transformer))
+    for private in (True, False):
+        folder = tmp_path / str(private)
+        folder.mkdir()
+        save_weights(public.model, folder, public, holds_private_text=private)
+        (folder / "tacit_model.json").unlink()
+        assert load_public_model(str(folder)).holds_private_text is private

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from tacit.errors import ModelError, UnsafeFile
 from tacit.models.safety import (
@@ -19,6 +20,7 @@ from tacit.models.safety import (
     refuse_unsafe_weights,
     safe_extract,
     weight_files,
+    writing_weights,
 )
 
 
@@ -142,3 +144,11 @@ def test_a_member_never_overwrites_a_file(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         safe_extract(archive, ["one"], tmp_path / "out")
     assert (tmp_path / "out" / "one").read_bytes() == b"old"
+
+
+def test_a_full_disk_under_safetensors_is_the_operating_systems_word(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as full, writing_weights(tmp_path / "w"):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+    assert full.value.filename == str(tmp_path / "w")
+    with pytest.raises(SafetensorError, match="header"), writing_weights(tmp_path / "w"):
+        raise SafetensorError("the header is wrong")

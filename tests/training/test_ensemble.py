@@ -249,7 +249,7 @@ def test_the_run_says_what_it_is_and_hides_what_it_must(
         f"{name}/{file}" for name in NAMES for file in ("adapter_config.json", "adapter_model.safetensors")
     )
     run.verify_weights()
-    assert manifest.weights_sha256 == {}
+    assert manifest.weights_sha256 is None
     guarantee = Guarantee.from_json(manifest.guarantee)
     assert (guarantee.kind, guarantee.unit) == ("none", "part")
     assert "must not be released" in str(guarantee)
@@ -261,8 +261,11 @@ def test_the_run_says_what_it_is_and_hides_what_it_must(
         assert key not in content
     assert json.loads(told)["members"].keys() == set(NAMES)
     assert sum(member["users"] for member in json.loads(told)["members"].values()) == 40
-    for folder in (run.folder / "private", run.folder / "private" / "partition", *run.weights.iterdir()):
+    owners = (run.folder / "private", run.folder / "private" / "partition", run.weights)
+    for folder in (*owners, *run.weights.iterdir()):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    # How long each member took to train would tell who had text.
+    assert len({path.stat().st_mtime_ns for path in (run.weights, *run.weights.rglob("*"))}) == 1
     assert not (run.folder / "partition.json").exists()
     assert not (run.folder / "private" / "work").exists()
 
@@ -283,7 +286,7 @@ def test_public_files_do_not_tell_whose_part_is_empty(
         )
         files = sorted(path.name for path in run.folder.iterdir() if path.is_file())
         manifest = json.loads((run.folder / "run.json").read_text())
-        for keyed in ("data_fingerprint", "created", "recipe"):
+        for keyed in ("data_fingerprint", "weights_fingerprint", "created", "recipe"):
             manifest.pop(keyed)
         told.append((files, manifest, (run.folder / "privacy.json").read_text()))
     assert told[0] == told[1]

@@ -239,7 +239,7 @@ def test_a_doctored_run_is_not_loaded(
         (run.weights / "adapter_model.bin").write_bytes(b"x")
     else:
         manifest = json.loads((run.folder / "run.json").read_text())
-        manifest["weights_sha256"] = {}
+        manifest["weights_sha256"] = {}  # as if the weights might be released, and had no files
         (run.folder / "run.json").write_text(json.dumps(manifest))
     with pytest.raises(Tampered):
         load_trained(Run.open(run.folder))

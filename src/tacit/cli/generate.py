@@ -59,6 +59,10 @@ def generate(
     repetition_penalty: Annotated[
         float | None, typer.Option(help="Above 1: tokens of the text so far become less likely.")
     ] = None,
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOKEN=BIAS", help="Add to a token id's logit in every model; may be repeated."),
+    ] = None,
     random_stopping: Annotated[
         float | None,
         typer.Option(
@@ -116,6 +120,7 @@ def generate(
                 "top_k": top_k,
                 "top_p": top_p,
                 "repetition_penalty": 1.0 if repetition_penalty is None else repetition_penalty,
+                "logit_bias": dict(map(_bias, logit_bias or ())),
             },
             lazy=lazy,
             device=device,
@@ -136,6 +141,7 @@ def generate(
         "--top-k": top_k,
         "--top-p": top_p,
         "--repetition-penalty": repetition_penalty,
+        "--logit-bias": logit_bias or None,
         "--random-stopping": random_stopping,
         "--lazy": lazy or None,
     }
@@ -146,6 +152,14 @@ def generate(
         run, prompt, model, tokens, temperature, seed, device=device, trust_remote_code=trust_remote_code
     )
     _show(prompt, answer, as_json=as_json)
+
+
+def _bias(option: str) -> tuple[int, float]:
+    token, _, bias = option.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise InputError(f"--logit-bias {option}: expected TOKEN=BIAS, e.g. 42=-5.") from None
 
 
 def _privately(

@@ -23,7 +23,7 @@ from typing import IO, Literal, get_args
 
 from tacit.corpus.documents_file import DOCUMENTS, USERS, DocumentsWriter, write_users
 from tacit.errors import CorpusError, Tampered
-from tacit.files import PRIVATE_FILE_MODE, new_file, new_folder, write_json
+from tacit.files import PRIVATE_FILE_MODE, name_in, new_file, new_folder, write_json
 
 CorpusUnit = Literal["user", "block", "undivided"]
 
@@ -214,8 +214,14 @@ def _durable_file(path: Path) -> contextlib.AbstractContextManager[IO[bytes]]:
 @contextlib.contextmanager
 def _passing_file(path: Path) -> Iterator[IO[bytes]]:
     # Not synced: it need not survive a crash, and syncing a gigabyte takes as long as reading it.
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE), "wb") as handle:
-        yield handle
+    try:
+        with os.fdopen(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE), "wb"
+        ) as handle:
+            yield handle
+    except OSError as problem:
+        name_in(problem, path)
+        raise
 
 
 def _remove_folder(path: Path, lock: int, owner: int) -> None:

@@ -70,6 +70,9 @@ class Sweep:
 
     def settings(self, parts: int) -> tuple[Setting, ...]:
         """The rows for an ensemble of ``parts``; each is checked."""
+        for name in ("mechanisms", "epsilons", "queries", "orders", "mixings", "weights", "guards", "caps"):
+            if not getattr(self, name):
+                raise InputError(f"{name} is empty: a sweep needs at least one of each.")
         counts = self.parts or (parts,)
         for count in counts:
             if not 1 <= count <= parts:

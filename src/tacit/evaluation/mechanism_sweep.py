@@ -70,6 +70,10 @@ class Tuning:
     def __post_init__(self) -> None:
         if self.oracle and self.surrogate is not None:
             raise InputError("A target is tuned on a surrogate or by an oracle, not both; leave one out.")
+        if self.max_blocks is not None and self.max_blocks < 1:
+            raise InputError(f"max_blocks={self.max_blocks}: at least one block is needed.")
+        if self.beside_heuristic and self.surrogate is None:
+            raise InputError("beside_heuristic goes with a surrogate; leave it out.")
 
 
 def evaluate_mechanisms(

@@ -102,7 +102,8 @@ def member_pmfs(members: Any, public: Any, *, halves: bool) -> MemberPmfs:
     sums = values.sum(-1, dtype=torch.float64)
     sound = torch.isfinite(sums).all(-1)
     # Whether or not there is one: the work must not tell.
-    values = torch.where(sound[..., None, None], values, base[:, None, None].to(values.dtype))
+    normalised = base / base.sum(-1, keepdim=True, dtype=torch.float64)
+    values = torch.where(sound[..., None, None], values, normalised[:, None, None].to(values.dtype))
     sums = values.sum(-1, dtype=torch.float64)
     _refuse_what_is_no_pmf(values, sums, "members")
     return MemberPmfs(values, (1 - FLOOR) / sums, floored, sound, tuple(leading))

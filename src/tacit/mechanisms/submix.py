@@ -30,6 +30,7 @@ from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
 from tacit.mechanisms.public_centred import check_mixing, weights_within
 from tacit.mechanisms.weights import allowed_excess, largest_weights
 
+_LEAST_GUARD = 1e-9  # budgets are counted in billionths
 Mixing = Literal["per_part", "averaged"]
 Weights = Literal["symmetric", "paper"]
 
@@ -61,8 +62,10 @@ class SubMix:
         if self.weights not in ("symmetric", "paper"):
             raise InputError(f"weights={self.weights!r}: choose 'symmetric' or 'paper'.")
         if self.guard is not None:
-            if not 0 < self.guard < math.inf:
-                raise InputError(f"guard={self.guard}: the most a query may cost is a finite number above 0.")
+            if not _LEAST_GUARD <= self.guard < math.inf:
+                raise InputError(
+                    f"guard={self.guard}: the most a query may cost is a finite number of at least 1e-9."
+                )
             if self.mixing == "averaged":
                 raise InputError("guard bounds nothing with averaged mixing; use mixing 'per_part'.")
 

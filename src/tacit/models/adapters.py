@@ -16,9 +16,11 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from tacit.errors import RecipeError
-from tacit.models.description import ModelDescription, weight_hashes, write_description
+from tacit.files import write_json
+from tacit.models.description import PRIVATE_MARK, ModelDescription, weight_hashes, write_description
 from tacit.models.loading import PublicModel
 from tacit.models.quiet import quiet
+from tacit.models.safety import read_json_object, writing_weights
 from tacit.models.trunk import layer_list
 from tacit.recipes import AdapterSection
 
@@ -52,7 +54,7 @@ def layout_of(adapter: AdapterSection) -> WeightsLayout:
 
 def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds_private_text: bool) -> None:
     """Write weights as safetensors: an adapter in PEFT layout, or a whole model with its tokenizer."""
-    with quiet():
+    with quiet(), writing_weights(folder):
         trained.save_pretrained(str(folder))  # type: ignore[operator]
     if hasattr(trained, "peft_config"):
         # PEFT leaves an empty model-card template there; the Run's own files say what the weights are.
@@ -60,6 +62,10 @@ def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds
         settle_order(folder / "adapter_config.json")
         return
     public.tokenizer.tokenizer.save_pretrained(str(folder))
+    if holds_private_text:
+        # In the description too, but that is tacit's own file, and copies of a model may come without it.
+        config = read_json_object(folder / "config.json")
+        write_json(folder / "config.json", config | {PRIVATE_MARK: True}, overwrite=True)
     description = ModelDescription(
         name=public.name,
         source="fine-tuned by tacit; the Run around it says how",

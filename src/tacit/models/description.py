@@ -16,6 +16,7 @@ from tacit.files import sha256_of, write_json
 from tacit.models.safety import read_json_object, weight_files
 
 FILE_NAME = "tacit_model.json"
+PRIVATE_MARK = "tacit_holds_private_text"  # in config.json, which is copied where this file may not be
 PRIVATE_VOCABULARY_NOTE = "The vocabulary was built from private text and is outside every guarantee."
 
 Vocabulary = Literal["public", "private"]

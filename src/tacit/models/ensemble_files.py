@@ -20,7 +20,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tacit.errors import ModelError
 from tacit.models.adapters import settle_order
-from tacit.models.safety import read_json_object
+from tacit.models.safety import read_json_object, writing_weights
 from tacit.models.stacked_lora import PEFT_PREFIX, AdapterStack, layer_number, stack_paths
 from tacit.models.trunk import layer_list
 
@@ -186,6 +186,7 @@ def save_member(
         use_rslora=stack.scaling != stack.alpha / stack.rank,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(stack.member_state(member), folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    with writing_weights(folder):
+        save_file(stack.member_state(member), folder / WEIGHTS_FILE, metadata={"format": "pt"})
     config.save_pretrained(str(folder))
     settle_order(folder / CONFIG_FILE)

@@ -13,14 +13,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from tacit.models.quiet import quiet, quiet_gguf
-from tacit.models.safety import check_gguf, foreign_files
+from tacit.models.safety import check_gguf, foreign_files, refuse_adapters
 
 _REMEDY = "it is cut short, or of a kind that transformers does not know."
 
 
 def read_gguf_model(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     """The model in a GGUF file, with plain weights."""
-    check_gguf(path)
+    _check(path)
     with quiet_gguf(), foreign_files(f"The model in {path}", _REMEDY):
         model = AutoModelForCausalLM.from_pretrained(
             str(path.parent), gguf_file=path.name, dtype=dtype, local_files_only=True
@@ -33,9 +33,14 @@ def read_gguf_model(path: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def read_gguf_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a GGUF file."""
-    check_gguf(path)
+    _check(path)
     with quiet_gguf(), foreign_files(f"The tokenizer in {path}", _REMEDY):
         return AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+
+
+def _check(path: Path) -> None:
+    check_gguf(path)
+    refuse_adapters(path.parent)  # transformers would put it on the model, whatever the file holds
 
 
 def convert_gguf(path: Path, folder: Path) -> int:

@@ -19,7 +19,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from tacit.errors import EnvironmentProblem, InputError, ModelError
 from tacit.files import sha256_of
-from tacit.models.description import Vocabulary, read_description, verify_weights, weight_hashes
+from tacit.models.description import (
+    PRIVATE_MARK,
+    Vocabulary,
+    read_description,
+    verify_weights,
+    weight_hashes,
+)
 from tacit.models.gguf import read_gguf_model
 from tacit.models.lstm import MODEL_TYPE as LSTM_MODEL_TYPE
 from tacit.models.quiet import quiet
@@ -159,6 +165,7 @@ def load_public_model(
     model.to(place).eval().requires_grad_(False)
     description = read_description(source.folder)
     private = description is not None and description.holds_private_text
+    private = private or bool(getattr(model.config, PRIVATE_MARK, False))
     return PublicModel(source.name, model, tokenizer, fingerprint, source.revision, private)
 
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import shutil
 import stat
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
+
+from safetensors import SafetensorError
 
 from tacit.errors import ModelError, TacitError, UnsafeFile
 
@@ -47,6 +51,18 @@ def foreign_files(what: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as problem:  # noqa: BLE001
         raise ModelError(f"{what} cannot be loaded ({type(problem).__name__}); {remedy}") from None
+
+
+@contextlib.contextmanager
+def writing_weights(path: Path) -> Iterator[None]:
+    """Give a full disk its own name: safetensors reports what the operating system said as text."""
+    try:
+        yield
+    except SafetensorError as problem:
+        if (told := re.search(r"os error (\d+)", str(problem))) is None:
+            raise
+        number = int(told.group(1))
+        raise OSError(number, os.strerror(number), str(path)) from None
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

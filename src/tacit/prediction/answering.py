@@ -24,6 +24,7 @@ from tacit.mechanisms.choice import Mechanism, MechanismChoice, needs_halves
 from tacit.mechanisms.pmfs import floored_public
 from tacit.mechanisms.sampling import RandBelow
 from tacit.privacy import Guarantee, RenyiFilter, random_stopping
+from tacit.privacy.guarantee import Neighbours
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,12 @@ class Answering:
                 expansion=self.budget.stopping.expansion,
             )
             outside += (f"random stopping (paper): epsilon {stop.epsilon:.4g}, {stop.direction}",)
-        guarded = isinstance(self.mechanism, SubMix) and self.mechanism.guard is not None
-        return Guarantee.operational(order=self._order, epsilon=epsilon, null_part=guarded, outside=outside)
+        neighbours: Neighbours = "changed part"  # GNMax
+        if isinstance(self.mechanism, SubMix):
+            neighbours = "removed part" if self.mechanism.guard is None else "null part"
+        return Guarantee.operational(
+            order=self._order, epsilon=epsilon, neighbours=neighbours, outside=outside
+        )
 
     def draw(self, members: Tensor, public: Tensor) -> int:
         """One answer from members [parts, halves, n] and public [n]: charged first, then drawn."""

@@ -22,7 +22,13 @@ from tacit.privacy.conversions import (
 Kind = Literal["none", "public", "empirical", "rop", "rdp", "dp"]
 Unit = Literal["user", "block", "part"]
 
+Neighbours = Literal["removed part", "null part", "changed part"]
 _NULL_PART = "neighbours: one part's text is replaced by nothing; the number of parts is fixed and public"
+_NEIGHBOURS: dict[Neighbours, str] = {
+    "removed part": "neighbours: the ensemble with one part less",
+    "null part": _NULL_PART,
+    "changed part": "neighbours: one part's text is changed arbitrarily; the number of parts is public",
+}
 _HEADLINES = {
     "none": "no guarantee",
     "public": "public text",
@@ -78,6 +84,8 @@ class Guarantee:
                 check_delta(self.delta)
         elif (self.order, self.epsilon, self.delta) != (None, None, None):
             raise InputError(f"a guarantee of kind '{self.kind}' has no numbers.")
+        if self.group < 1:
+            raise InputError(f"group={self.group}: a group has at least one member.")
 
     @classmethod
     def unprotected(cls, unit: Unit, *, outside: tuple[str, ...] = ()) -> Guarantee:
@@ -102,21 +110,21 @@ class Guarantee:
 
     @classmethod
     def operational(
-        cls, *, order: float, epsilon: float, null_part: bool = False, outside: tuple[str, ...] = ()
+        cls,
+        *,
+        order: float,
+        epsilon: float,
+        neighbours: Neighbours = "removed part",
+        outside: tuple[str, ...] = (),
     ) -> Guarantee:
-        """SubMix: the answers with and without one part, for this corpus and partition, to a common stop.
-
-        ``null_part``: without a part means that its slot answers as the public model (a guard charges so),
-        not that the ensemble has one part less.
-        """
-        neighbours = _NULL_PART if null_part else "neighbours: the ensemble with one part less"
+        """SubMix: the answers with and without one part, for this corpus and partition, to a common stop."""
         return cls(
             kind="rop",
             unit="part",
             order=order,
             epsilon=epsilon,
             assumptions=(
-                neighbours,
+                _NEIGHBOURS[neighbours],
                 "every part's charges were computed on this corpus and this partition",
                 "both worlds are cut at the same stopping time",
                 "each secret is confined to one part",

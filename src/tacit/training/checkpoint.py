@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tacit.errors import InputError, Tampered
 from tacit.files import new_folder, read_json, write_json
+from tacit.models.safety import writing_weights
 
 _STATE = "state.safetensors"
 _STANDING = "standing.json"
@@ -55,7 +56,8 @@ def save_checkpoint(
     if current.exists():  # damaged, or this step would not have been taken again
         shutil.rmtree(current)
     with new_folder(current, private=True) as partial:
-        save_file(tensors, partial / _STATE)
+        with writing_weights(current):
+            save_file(tensors, partial / _STATE)
         write_json(partial / _STANDING, asdict(standing), private=True)
     for older in folder.iterdir():
         if older != current:

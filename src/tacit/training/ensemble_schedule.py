@@ -4,8 +4,8 @@ Formal guarantee: a member's rows, order, length of training and random numbers 
 its own users, of the run's seed, of its own number, and of public settings. What other members hold, or
 whether they hold anything, enters nowhere.
 
-In joint training a member without text takes part like any other, with rows of padding; trained one by one, it
-is saved as it starts.
+In joint training a member without text takes part like any other, with rows of padding; trained one by one,
+it is saved as it starts.
 """
 
 from __future__ import annotations

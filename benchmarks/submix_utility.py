@@ -27,7 +27,7 @@ from tacit.cli import console
 from tacit.evaluation import Grid, Measurement, Sweep, Tuning, evaluate_mechanisms
 from tacit.evaluation.mechanism_blocks import blocks_of_text
 from tacit.evaluation.mechanism_report import MechanismReport
-from tacit.evaluation.report import MeasuredText, held_out_text, recipe_of
+from tacit.evaluation.report import MeasuredText, held_out_text
 from tacit.models.ensemble import Ensemble, load_ensemble
 from tacit.progress import Progress
 from tacit.recipes import DEFAULT_MODEL, Recipe, parse_recipe
@@ -80,7 +80,7 @@ def halves_as_parts(run: Run, options: argparse.Namespace, progress: Progress) -
     measurement = Measurement(ensemble, kept, progress=progress, support=options.support)
     sweep = Sweep(("certified", "individual"), (options.epsilon,), (options.queries,), caps=(None, 0.5, 0.9))
     rows = measurement.rows(sweep.settings(ensemble.parts))
-    return measurement.report(rows, MeasuredText.of(recipe_of(run).corpus, held_out=True))
+    return measurement.report(rows, MeasuredText.for_run(run, None))
 
 
 def arguments() -> argparse.Namespace:

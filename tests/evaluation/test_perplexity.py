@@ -216,3 +216,13 @@ def test_storage_in_use_is_locked_and_goes_with_its_user() -> None:
     with passing_storage() as folder, (folder / "lock").open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert not folder.exists()
+
+
+def test_numbers_are_the_operators_where_text_or_model_is_private() -> None:
+    def told(private: bool, private_model: bool) -> tuple[str, ...]:
+        return MeasuredText("text", False, private, private_model).caveats(users=30)
+
+    assert told(False, False) == ()
+    assert "Measured on private text" in told(True, False)[0]
+    assert "weights that read private text" in told(False, True)[0]
+    assert len(told(True, True)) == 1

@@ -170,7 +170,7 @@ class MechanismReport:
             if row.stretches < WANTED_STRETCHES:
                 told.append(
                     f"{row.stretches} stretches of {queries:,} queries, where {WANTED_STRETCHES} are wanted: "
-                    "the text measured on has no more, and these intervals are too narrow."
+                    "the text, or --max-blocks, gives no more, and these intervals are too narrow."
                 )
             if row.queries.mean() < queries:
                 told.append(

@@ -150,7 +150,7 @@ def evaluate_mechanisms(
     rows = tuple(
         with_surrogate(row, on_surrogate[row.setting]) if row.setting in on_surrogate else row for row in rows
     )
-    measured = MeasuredText.of(corpus or recipe_of(run).corpus, held_out=corpus is None)
+    measured = MeasuredText.for_run(run, corpus)
     report = measurement.report(rows, measured, remarks)
     run.record_metrics(f"mechanisms{measured.suffix}", report.to_json())
     return report

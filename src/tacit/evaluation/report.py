@@ -22,6 +22,7 @@ from tacit.statistics import FEW_USERS, Estimate
 from tacit.training.preparation import held_out_of
 
 OUTSIDE = "Measured on private text: for the operator, outside any guarantee."
+OUTSIDE_MODEL = "Measured with weights that read private text: for the operator, outside any guarantee."
 PUBLIC = "public"
 NOT_PUBLIC = "not public"  # a base that was itself trained on private text
 
@@ -33,12 +34,21 @@ class MeasuredText:
     corpus: str
     held_out: bool
     private: bool
+    private_model: bool = False  # what was measured has read private text
 
     @classmethod
-    def of(cls, section: CorpusSection, *, held_out: bool) -> Self:
+    def of(cls, section: CorpusSection, *, held_out: bool, private_model: bool) -> Self:
         """The text of a corpus; a file is named by its whole path."""
         path = Path(section.path)
-        return cls(str(path.absolute()) if path.exists() else section.path, held_out, not section.public)
+        name = str(path.absolute()) if path.exists() else section.path
+        return cls(name, held_out, not section.public, private_model)
+
+    @classmethod
+    def for_run(cls, run: Run, corpus: CorpusSection | None) -> Self:
+        """A Run's own held-out text, or other text that it is measured on."""
+        section = recipe_of(run).corpus if corpus is None else corpus
+        private_model = run.manifest.guarantee.get("kind") != "public"
+        return cls.of(section, held_out=corpus is None, private_model=private_model)
 
     @property
     def suffix(self) -> str:
@@ -52,7 +62,11 @@ class MeasuredText:
             told.append("One user: there is no interval, because nothing is known of other users.")
         elif users < FEW_USERS:
             told.append(f"Fewer than {FEW_USERS} users: these intervals are too narrow.")
-        return (*told, OUTSIDE) if self.private else tuple(told)
+        if self.private:
+            told.append(OUTSIDE)
+        elif self.private_model:
+            told.append(OUTSIDE_MODEL)
+        return tuple(told)
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
@@ -113,7 +127,9 @@ def evaluate_public_model(
     public = load_public_model(name, device=device, trust_remote_code=trust_remote_code)
     losses = measure_losses(public, text, block_size=block_size, progress=progress)
     return EvaluationReport(
-        {_label(public): losses}, public.statement, MeasuredText.of(corpus, held_out=False)
+        {_label(public): losses},
+        public.statement,
+        MeasuredText.of(corpus, held_out=False, private_model=public.holds_private_text),
     )
 
 
@@ -148,7 +164,7 @@ def evaluate_run(
     models[run.manifest.method] = measure_losses(
         trained.public, text, block_size=block_size, model=trained.model, progress=progress
     )
-    measured = MeasuredText.of(corpus or recipe_of(run).corpus, held_out=corpus is None)
+    measured = MeasuredText.for_run(run, corpus)
     report = EvaluationReport(models, run.manifest.guarantee["statement"], measured)
     run.record_metrics(f"evaluation{measured.suffix}", report.to_json())
     run.record_private(

@@ -19,6 +19,7 @@ run tacit corpus stats demo/dialogues.jsonl --user user --text text
 
 # What a team would do without tacit: one model, no protection.
 run tacit train examples/customersim.yaml
+run tacit evaluate demo/finetuned
 run tacit generate demo/finetuned --tokens 40 --prompt "SYS: Hello"
 
 # An ensemble instead, whose answers carry a guarantee: what is left of the improvement, and an answer.

@@ -252,6 +252,9 @@ def test_a_run_of_members_is_hashed_file_by_file(tmp_path: Path) -> None:
     hashes.write_text(json.dumps({one: swapped[two], two: swapped[one]}))
     with pytest.raises(Tampered, match="does not belong to"):  # and their hashes with them
         run.verify_weights()
+    (run.folder / "private" / "data.json").write_text("{}")
+    with pytest.raises(Tampered, match="has no key"):
+        run.verify_weights()
 
 
 def test_what_can_be_resumed_from_is_not_abandoned(tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ def test_damaged_runs_are_one_sentence(tacit: Tacit, folder: Path) -> None:
     assert tacit("train", "recipe.yaml", "training.max_steps=1").code == 0
     run = folder / "runs/first"
     manifest = json.loads((run / "run.json").read_text())
+    other = json.loads((run / "private" / "data.json").read_text()) | {"corpus_fingerprint": "x"}
     damages = {
         "run.json": [
             (json.dumps(manifest | {"recipe": {}}), "run.json"),
@@ -177,7 +178,7 @@ def test_damaged_runs_are_one_sentence(tacit: Tacit, folder: Path) -> None:
             (json.dumps(manifest | {"guarantee": {}}), "guarantee.statement"),
             ("{", "cannot be read"),
         ],
-        "private/data.json": [("{", "data.json is damaged"), ("{}", "has changed since")],
+        "private/data.json": [("{", "data.json is damaged"), (json.dumps(other), "has changed since")],
         "metrics.json": [("[1]", "metrics.json is damaged"), ("\0", "metrics.json is damaged")],
     }
     for name, contents in damages.items():

@@ -191,7 +191,7 @@ def test_damaged_runs_are_one_sentence(tacit: Tacit, folder: Path) -> None:
         (run / name).write_text(before)
     (run / "private/data.json").unlink()
     result = tacit("evaluate", "runs/first", "--block-size", "128")
-    assert_one_sentence(result.code, result.err, 2, "data.json is missing; give the text to measure on")
+    assert_one_sentence(result.code, result.err, 2, "data.json is missing; restore it or train again")
 
 
 def test_too_little_memory_is_one_sentence(tacit: Tacit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,6 @@ BASELINES = ("subsample_aggregate", "gnmax")
 MIXTURES = ("submix", "certified", "individual")
 # Few candidates, and few stretches to choose among them: the choice is coarse, and hours are saved.
 GRID = Grid((0.5, 2.0, 8.0, 32.0, 128.0), (1.0,), (0.5, 0.7, 0.9))
-CALIBRATING_STRETCHES = 5
 
 
 def main() -> None:
@@ -56,7 +55,7 @@ def main() -> None:
         def measure(*mechanisms: Any, tuning: Tuning | None = None) -> Any:
             return lambda: evaluate(ensemble, plain, options, progress, mechanisms, tuning)
 
-        few = CALIBRATING_STRETCHES * options.queries // options.block
+        few = options.calibrating_stretches * options.queries // options.block
         tuning = Tuning(surrogate, grid=GRID, max_blocks=few, beside_heuristic=True)
         tables = [
             measured("mixtures", options, measure(*MIXTURES, tuning=tuning)),
@@ -104,6 +103,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epsilon", type=float, default=2.0)
     parser.add_argument("--queries", type=int, default=1024)
     parser.add_argument("--stretches", type=int, default=20)
+    parser.add_argument("--calibrating-stretches", type=int, default=5, help="of the surrogate's text")
     parser.add_argument("--support", type=int, help="mix over so many tokens: fast, approximate")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()

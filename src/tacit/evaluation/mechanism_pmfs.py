@@ -82,6 +82,7 @@ class _Queries:
     members: Tensor  # [n, parts, halves, V]
     public: Tensor  # [n, V]
     tokens: Tensor  # [n]
+    approximate: bool = False  # over some tokens only
 
     def given_to(self, mechanism: Mechanism, parts: int) -> Tensor:
         """What a mechanism over the first parts mixes: halves, or their mean."""
@@ -113,6 +114,7 @@ class _Queries:
             _with_rest(self.members, likely[:, None, None].expand(*self.members.shape[:-1], -1)),
             _with_rest(self.public, likely),
             place,
+            approximate=True,
         )
 
 
@@ -205,7 +207,10 @@ class _ProbeInProgress:
     def observe(self, queries: _Queries) -> Mixture:
         """Mix some queries and keep what is small."""
         mechanism, given = self._mechanism, queries.given_to(self._mechanism, self.probe.parts)
-        mixture = _one_by_one(mechanism, given, queries)
+        if queries.approximate:  # which a batch is no more than
+            mixture = mechanism.mix(given, queries.public)
+        else:
+            mixture = _one_by_one(mechanism, given, queries)
         self.trace.charges[queries.rows] = _numpy(mixture.charges)
         if isinstance(mechanism, GNMax):
             pmfs = member_pmfs(given, queries.public, halves=False)

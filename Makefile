@@ -1,5 +1,5 @@
 # Every target sets up .venv when it is missing or out of date, and does nothing for that the second time.
-#   make demo    the main job on the embedded model, in about six minutes
+#   make demo    the main job on the embedded model, in about seven minutes
 #   make test    everything: check, all tests with the embedded model (at most 15 minutes)
 #   make check   format, lint, types, layers and the fast tests
 #   make bench   print the ratios that the documentation quotes

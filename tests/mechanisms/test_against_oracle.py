@@ -61,7 +61,7 @@ def cases() -> dict[str, tuple[Array, Array]]:
 CASES = cases()
 
 
-def close(found: torch.Tensor, expected: Array) -> None:
+def assert_close(found: torch.Tensor, expected: Array) -> None:
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-8, atol=1e-8)
 
 
@@ -90,9 +90,9 @@ def test_submix(case: str, variant: str, order: float) -> None:
         )
         mixture = mechanism.mix(halves, public)
         pmf, weights, charges = oracle.submix(halves, public, order=order, target=target, **options)
-        close(mixture.weights, weights)
-        close(mixture.pmf, pmf)
-        close(mixture.charges, charges)
+        assert_close(mixture.weights, weights)
+        assert_close(mixture.pmf, pmf)
+        assert_close(mixture.charges, charges)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -104,12 +104,12 @@ def test_certified_and_individual(case: str, order: float, target: float) -> Non
     for cap in (0.5,) if target == 0.5 else (1.0,):
         pmf, weights, losses = oracle.certified(parts, public, order=order, target=target, cap=cap)
         certified = Certified(order, target, cap).mix(parts, public)
-        close(certified.weights, weights)
-        close(certified.pmf, pmf)
+        assert_close(certified.weights, weights)
+        assert_close(certified.pmf, pmf)
         assert torch.equal(certified.charges, torch.full_like(certified.charges, target))
         individual = Individual(order, target, cap).mix(parts, public)
-        close(individual.weights, weights)
-        close(individual.charges, losses)
+        assert_close(individual.weights, weights)
+        assert_close(individual.charges, losses)
         assert bool((individual.charges <= target).all())
 
 

@@ -5,14 +5,19 @@
     │   ├── RecipeError                           an unknown key, a wrong type, a value out of range
     │   ├── CorpusError                           a file, line, column or user that cannot be read
     │   ├── ModelError                            a directory that is not a model we can load
-    │   └── OutputExists                          the output is there already; nothing was touched
+    │   ├── OutputExists                          the output is there already; nothing was touched
+    │   ├── BudgetExceeded                        a charge that what is left does not pay for
+    │   └── KeyReused                             an idempotency key that stands for another request
     ├── TrainingDiverged            exit code 1   a loss or gradient that is not finite; nothing was released
     ├── EnvironmentProblem          exit code 3   the machine lacks something
     │   ├── MissingExtra                          an optional dependency, with its install line
-    │   └── DownloadFailed                        the registry or hub did not deliver
+    │   ├── DownloadFailed                        the registry or hub did not deliver
+    │   └── LedgerUnavailable                     the ledger cannot be written; nothing was released
+    │       └── LedgerBusy                        another process holds it
     └── IntegrityError              exit code 4   refused on purpose
         ├── UnsafeFile                            pickled weights, remote code, an archive that escapes
         └── Tampered                              a hash, seal or saved state that does not match
+            └── RolledBack                        a ledger older than its anchor: spent budget came back
 
 A message is one sentence or two: the name, the value, the bound, and the remedy. It never carries
 corpus text: an error message ends up in logs, and logs are not inside any guarantee.
@@ -51,6 +56,14 @@ class OutputExists(InputError):
     """The output is there already; nothing was written."""
 
 
+class BudgetExceeded(InputError):
+    """A charge that what is left of a budget does not pay for; nothing was booked."""
+
+
+class KeyReused(InputError):
+    """An idempotency key that stands for another request already."""
+
+
 class TrainingDiverged(TacitError):
     """A loss or a gradient is not finite."""
 
@@ -72,6 +85,14 @@ class DownloadFailed(EnvironmentProblem):
     """A registry or hub did not deliver."""
 
 
+class LedgerUnavailable(EnvironmentProblem):
+    """The ledger cannot be written: no private token may leave."""
+
+
+class LedgerBusy(LedgerUnavailable):
+    """Another process holds the ledger."""
+
+
 class IntegrityError(TacitError):
     """Refused on purpose: going on would not be safe."""
 
@@ -84,6 +105,10 @@ class UnsafeFile(IntegrityError):
 
 class Tampered(IntegrityError):
     """A hash or a saved state does not match what was recorded."""
+
+
+class RolledBack(Tampered):
+    """A ledger that is older than its anchor: what was spent since would be spent again."""
 
 
 class PublicModelWarning(UserWarning):

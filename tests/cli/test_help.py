@@ -84,6 +84,8 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
     if "parts/private/partition.key" in arguments:
         common = ("--user", "user", "--text", "text", "--parts", "2")
         assert tacit("corpus", "partition", "dialogues.jsonl", "parts", *common).code == 0
+    if path[0] in ("ledger", "keys") and path[-1] != "path":
+        arguments = with_ledger(tacit, path, arguments)
     for position in OUTPUTS.get(path, ()):
         (folder / arguments[len(path) - 1 + position]).unlink(missing_ok=True)
     result = tacit(*arguments)
@@ -93,6 +95,19 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
     else:
         assert result.code == 0, result.err
         assert result.out
+
+
+def with_ledger(tacit: Tacit, path: tuple[str, ...], arguments: list[str]) -> list[str]:
+    """Make the ledger that an example speaks of, and give it the key that it revokes."""
+    made = ("method=submix", "ensemble={parts: 2}", "training.max_steps=1")
+    for output in ("runs/submix", "runs/again"):
+        if not Path(output).is_dir() and (output in arguments or output == "runs/submix"):
+            assert tacit("train", "recipe.yaml", *made, f"output={output}").code == 0
+    if path != ("ledger", "init"):
+        assert tacit("ledger", "init", "runs/submix", "--epsilon", "2").code == 0
+    if path == ("keys", "revoke"):
+        return [*arguments[:2], tacit("keys", "create", "acme", "--json").json()["id"]]
+    return arguments
 
 
 def fenced(language: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import tacit
-from tacit.cli import account, attack, console, corpus, evaluate, generate, models, train
+from tacit.cli import account, attack, console, corpus, evaluate, generate, keys, ledger, models, train
 from tacit.errors import EnvironmentProblem, TacitError
 
 app = typer.Typer(
@@ -22,6 +22,8 @@ app.add_typer(corpus.app, name="corpus")
 app.add_typer(models.app, name="models")
 app.add_typer(account.app, name="account")
 app.add_typer(attack.app, name="attack")
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(keys.app, name="keys")
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)

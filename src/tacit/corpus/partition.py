@@ -115,6 +115,19 @@ class Partition:
         """SHA-256 of the key: tells two partitions apart without telling the key."""
         return hashlib.sha256(self.key).hexdigest()
 
+    @property
+    def fingerprint(self) -> str:
+        """The same for two partitions where everybody in both has the same place in both, by construction.
+
+        With ``hash`` that needs the key and the number of parts only; a ``balanced`` one is like no other
+        that has other users. It tells nothing about who they are.
+        """
+        digest = hashlib.sha256(f"{self.assign}:{self.parts}:{self.key_fingerprint}".encode())
+        if self.assign == "balanced":
+            for user in sorted(self._slots):
+                digest.update(hmac.digest(self.key, user.encode(), "sha256"))
+        return digest.hexdigest()
+
     def slot_of(self, user: str) -> Slot:
         """Where a user is."""
         try:

@@ -1,0 +1,151 @@
+"""Who may ask, how often, and which requests were answered before: keys, tenants, idempotency.
+
+None of this is a function of private text: tokens are counted, not charges.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+
+from tacit.errors import InputError, KeyReused
+from tacit.ledger.ledger import Ledger
+
+_PREFIX = "tacit-"
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """Somebody who asks. ``tokens_most`` None is no limit."""
+
+    name: str
+    tokens_most: int | None
+    tokens_used: int
+
+    @property
+    def tokens_left(self) -> int | None:
+        """Tokens that may still be asked for; None: any number."""
+        return None if self.tokens_most is None else max(0, self.tokens_most - self.tokens_used)
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """What is known of a key: not the key."""
+
+    id: str
+    tenant: str
+    created: str
+    revoked: str | None
+
+
+class Access:
+    """The part of a ledger that the door needs."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._store = ledger.store
+
+    def set_quota(self, tenant: str, tokens_most: int | None) -> None:
+        """Make a tenant, or change how many tokens it may use in all."""
+        if not tenant or len(tenant) > 200 or not tenant.isprintable():
+            raise InputError("A tenant needs a printable name of at most 200 characters.")
+        if tokens_most is not None and tokens_most < 0:
+            raise InputError(f"tokens={tokens_most}: a quota is a number of at least 0.")
+        with self._store.transaction():
+            self._store.run(
+                "INSERT INTO tenant (name, tokens_most) VALUES (?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET tokens_most = excluded.tokens_most",
+                (tenant, tokens_most),
+            )
+
+    def tenants(self) -> list[Tenant]:
+        """Everybody, with what they have used."""
+        rows = self._store.run("SELECT name, tokens_most, tokens_used FROM tenant ORDER BY name")
+        return [Tenant(*row) for row in rows]
+
+    def tenant(self, name: str) -> Tenant:
+        """One of them."""
+        rows = self._store.run("SELECT name, tokens_most, tokens_used FROM tenant WHERE name = ?", (name,))
+        if not rows:
+            raise InputError(f"The ledger has no tenant {name}; see tacit keys list.")
+        return Tenant(*rows[0])
+
+    def create_key(self, tenant: str) -> tuple[str, ApiKey]:
+        """A new key, which is shown this once, and what is kept of it."""
+        key = _PREFIX + secrets.token_urlsafe(32)
+        made = ApiKey(secrets.token_hex(4), tenant, _now(), None)
+        if not self._store.run("SELECT 1 FROM tenant WHERE name = ?", (tenant,)):
+            self.set_quota(tenant, None)
+        with self._store.transaction():
+            self._store.run(
+                "INSERT INTO api_key (id, hash, tenant, created) VALUES (?, ?, ?, ?)",
+                (made.id, _hash(key), made.tenant, made.created),
+            )
+        return key, made
+
+    def revoke_key(self, key_id: str) -> None:
+        """From now on the key opens nothing."""
+        with self._store.transaction():
+            found = self._store.run("SELECT revoked FROM api_key WHERE id = ?", (key_id,))
+            if not found:
+                raise InputError(f"There is no key {key_id}; see tacit keys list.")
+            if found[0][0] is None:
+                self._store.run("UPDATE api_key SET revoked = ? WHERE id = ?", (_now(), key_id))
+
+    def every_key(self) -> list[ApiKey]:
+        """All keys ever made."""
+        rows = self._store.run("SELECT id, tenant, created, revoked FROM api_key ORDER BY created, id")
+        return [ApiKey(*row) for row in rows]
+
+    def tenant_for(self, key: str) -> str | None:
+        """Whose key this is; None if unknown or revoked. All keys are compared, each in constant time."""
+        wanted, found = _hash(key), None
+        for digest, tenant, revoked in self._store.run("SELECT hash, tenant, revoked FROM api_key"):
+            if hmac.compare_digest(bytes(digest), wanted) and revoked is None:
+                found = str(tenant)
+        return found
+
+    def request_id(self, tenant: str, key: str | None, body: bytes) -> str:
+        """The id of a request: a new one, or that of the same request before.
+
+        The same key with another body is refused: one of the two would get the other's answer.
+        """
+        fresh = secrets.token_hex(16)
+        if key is None:
+            return fresh
+        secret = self._secret("idempotency")
+        named, content = (hmac.digest(secret, part, "sha256") for part in (key.encode(), body))
+        with self._store.transaction():
+            known = self._store.run(
+                "SELECT body, id FROM request WHERE tenant = ? AND key = ?", (tenant, named)
+            )
+            if not known:
+                self._store.run(
+                    "INSERT INTO request (tenant, key, body, id, created) VALUES (?, ?, ?, ?, ?)",
+                    (tenant, named, content, fresh, _now()),
+                )
+                return fresh
+        if not hmac.compare_digest(bytes(known[0][0]), content):
+            raise KeyReused("This Idempotency-Key was used with another request; use a new one.")
+        return str(known[0][1])
+
+    def _secret(self, name: str) -> bytes:
+        with self._store.transaction():
+            found = self._store.run("SELECT value FROM secret WHERE name = ?", (name,))
+            if found:
+                return bytes(found[0][0])
+            value = secrets.token_bytes(32)
+            self._store.run("INSERT INTO secret (name, value) VALUES (?, ?)", (name, value))
+            return value
+
+
+def _hash(key: str) -> bytes:
+    # A plain hash is enough for 256 random bits: there is nothing to guess.
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,167 @@
+"""A ledger in one SQLite file: WAL, synchronous=FULL, and one connection that keeps everybody else out.
+
+SQLite from 3.7.0 to 3.51.2 can lose a committed transaction when a checkpoint races a write of another
+connection ("WAL-reset bug"). For a ledger that is budget given back. There is one connection here and it
+locks the file, which alone avoids the race; a library with the bug is refused all the same. apsw brings its
+own SQLite, Python's is often old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import apsw
+
+from tacit.errors import EnvironmentProblem, InputError, LedgerBusy, LedgerUnavailable
+from tacit.files import PRIVATE_FILE_MODE, make_parent, refuse_existing
+from tacit.ledger.store import Row
+
+_FIXED = (3, 51, 3)
+_BACKPORTED = {(3, 44): 6, (3, 50): 7}
+_BUSY = "is in use by another process; ask that server's admin port, or stop it first"
+
+
+def has_wal_reset_bug(version: str) -> bool:
+    """Whether this SQLite can lose a committed transaction in WAL mode."""
+    major, minor, patch, *_ = (*(int(part) for part in version.split(".")), 0, 0)
+    if (major, minor) in _BACKPORTED:
+        return patch < _BACKPORTED[major, minor]
+    return (3, 7, 0) <= (major, minor, patch) < _FIXED
+
+
+def check_version(version: str) -> None:
+    """Refuse a SQLite that can lose what was charged."""
+    if has_wal_reset_bug(version):
+        raise EnvironmentProblem(
+            f"SQLite {version} can lose a committed charge (the WAL-reset bug, mended in 3.51.3); bring a "
+            "newer one with pip install --upgrade apsw."
+        )
+
+
+class SQLiteStore:
+    """One exclusive connection."""
+
+    lock = ""
+    dialect = "sqlite"
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        check_version(apsw.sqlite_lib_version())
+        self.name = str(path)
+        self._path = path
+        if create and not path.exists():
+            make_parent(path)
+            # Made with its mode: SQLite gives the same to the files it adds beside it.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE))
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        elif not path.is_file():
+            raise InputError(f"{path} is no ledger; make one with tacit ledger init, or give --ledger.")
+        with self._errors():
+            self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            with self._errors():
+                self._claim()
+        except BaseException:
+            self._connection.close(force=True)
+            raise
+
+    def _claim(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA locking_mode = EXCLUSIVE")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("PRAGMA foreign_keys = ON")
+        run("BEGIN EXCLUSIVE")  # the lock is taken by the first access, and kept
+        run("COMMIT")
+        found = self.durability()
+        if (found["journal_mode"], found["synchronous"]) != ("wal", "full"):
+            raise EnvironmentProblem(
+                f"{self.name}: the disk does not let SQLite write durably (journal "
+                f"{found['journal_mode']}); put the ledger on a local disk."
+            )
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.BusyError:
+            raise LedgerBusy(f"{self.name} {_BUSY}.") from None
+        except apsw.NotADBError:
+            raise InputError(f"{self.name} is not a ledger; give another file.") from None
+        except apsw.Error as problem:
+            # Whatever it is, nothing has been committed that anybody may rely on: no private token.
+            raise LedgerUnavailable(f"{self.name}: {problem}; nothing was released.") from None
+
+    def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        """Run one statement."""
+        with self._errors():
+            return list(self._connection.execute(statement, tuple(values)))
+
+    def run_many(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run one statement for every row of values."""
+        with self._errors():
+            self._connection.executemany(statement, [tuple(row) for row in rows])
+
+    def stream(self, statement: str, values: Sequence[object] = ()) -> Iterator[Row]:
+        """Rows of a long result."""
+        with self._errors():
+            yield from self._connection.execute(statement, tuple(values))
+
+    def script(self, statements: str) -> None:
+        """Run several statements."""
+        with self._errors():
+            self._connection.execute(statements)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """BEGIN IMMEDIATE to COMMIT; the commit returns when the write-ahead log is on the disk."""
+        with self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            with self._errors():
+                self._connection.execute("COMMIT")
+        except BaseException:
+            # Not rolled back by SQLite itself, and a half of it must not become part of the next one.
+            if self._connection.in_transaction:
+                with contextlib.suppress(apsw.Error):
+                    self._connection.execute("ROLLBACK")
+            raise
+
+    def durability(self) -> dict[str, str]:
+        """What durability rests on."""
+        journal, synchronous = (self.run(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous"))
+        levels = {0: "off", 1: "normal", 2: "full", 3: "extra"}
+        return {
+            "store": f"SQLite {apsw.sqlite_lib_version()}",
+            "journal_mode": str(journal),
+            "synchronous": levels[int(synchronous)],
+            "locking_mode": str(self.run("PRAGMA locking_mode")[0][0]),
+        }
+
+    def backup(self, path: Path) -> None:
+        """SQLite's own copy, which is one file and whole."""
+        refuse_existing(path)
+        make_parent(path)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE))
+        try:
+            with self._errors():
+                copy = apsw.Connection(str(path))
+                try:
+                    with copy.backup("main", self._connection, "main") as running:
+                        running.step()
+                finally:
+                    copy.close()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close(force=True)

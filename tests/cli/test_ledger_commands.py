@@ -1,0 +1,132 @@
+"""`tacit ledger` and `tacit keys`: an account for an ensemble's people, and who may ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tacit.ledger import Draw, Ledger, default_ledger
+from tests.cli.conftest import Tacit
+from tests.cli.test_train_submix import SUBMIX
+
+
+@pytest.fixture
+def ensemble(tacit: Tacit, folder: Path) -> str:
+    (folder / "recipe.yaml").write_text(SUBMIX)
+    assert tacit("train", "recipe.yaml").code == 0
+    return "runs/first"
+
+
+def test_an_account_from_its_opening_to_its_end(tacit: Tacit, ensemble: str) -> None:
+    opened = tacit("ledger", "init", ensemble, "--epsilon", "0.5", "--json").json()
+    assert (opened["domain"], opened["epsilon"], opened["neighbours"]) == ("first", 0.5, "null part")
+    with Ledger.open(default_ledger()) as ledger:
+        parts = ledger.domain("first").parts
+        draws = [Draw("r", step, "acme", [0.2] * parts, 1, 2) for step in range(3)]
+        answers = ledger.answer("first", draws, mechanism="certified", strict=False)
+    assert [answer.token for answer in answers] == [1, 1, 2]
+    (row,) = tacit("ledger", "status", "--json").json()["domains"]
+    assert (row["private_answers"], row["public_answers"], row["stopped"]) == (2, 1, True)
+    assert row["worst_part_left"] == pytest.approx(0.1)
+    said = tacit("ledger", "statement", "--json").json()
+    assert said["answers_by_mechanism"] == {"certified": 2}
+    assert said["guarantee"]["kind"] == "rdp"
+    assert (said["guarantee"]["order"], said["guarantee"]["epsilon"]) == (2.0, 0.5)
+    shown = tacit("ledger", "statement").out
+    assert "Renyi differential privacy (order 2, epsilon 0.5)" in shown
+    assert "delta 1e-05" in shown
+    (verified,) = tacit("ledger", "verify", "--json").json()["domains"]
+    assert verified["entries"] == 5
+
+
+def test_what_else_was_released_makes_it_a_statement_about_users(tacit: Tacit, ensemble: str) -> None:
+    assert tacit("ledger", "init", ensemble, "--epsilon", "2", "--domain", "people").code == 0
+    assert tacit("ledger", "book", "--epsilon", "0.5", "--note", "weights v1").code == 0
+    said = tacit("ledger", "statement", "--json").json()
+    assert said["training"][0]["epsilon"] == 0.5
+    assert (said["guarantee"]["unit"], said["guarantee"]["epsilon"]) == ("user", 6.0)
+    assert said["guarantee"]["order"] == pytest.approx(4 / 3)
+    refused = tacit("ledger", "book", "--epsilon", "1.6", "--note", "weights v2")
+    assert refused.code == 2
+    assert "nothing was booked" in refused.err
+    with Ledger.open(default_ledger()) as ledger:
+        parts = ledger.domain("people").parts
+        ledger.answer("people", [Draw("r", 0, "t", [0.1] * parts, 1, 2)], mechanism="submix-guarded")
+    said = tacit("ledger", "statement", "--json").json()
+    assert said["guarantee"] is None
+    assert "no statement that covers both" in said["caveats"][0]
+
+
+def test_a_retrained_ensemble_composes(tacit: Tacit, ensemble: str) -> None:
+    assert tacit("ledger", "init", ensemble, "--epsilon", "1").code == 0
+    key = f"ensemble.key={ensemble}/private/partition/private/partition.key"
+    assert tacit("train", "recipe.yaml", "output=runs/same", key).code == 0
+    assert tacit("train", "recipe.yaml", "output=runs/other").code == 0
+    assert tacit("ledger", "attach", "runs/same").code == 0
+    refused = tacit("ledger", "attach", "runs/other")
+    assert refused.code == 2
+    assert "--repartition" in refused.err
+    assert tacit("ledger", "attach", "runs/other", "--repartition").code == 0
+    again = tacit("ledger", "init", "runs/same", "--epsilon", "1", "--domain", "fresh")
+    assert again.code == 2
+    assert "a budget is not given twice" in again.err
+    assert tacit("ledger", "statement", "--json").json()["models"] == ["first", "same", "other"]
+    assert tacit("ledger", "verify").code == 0
+
+
+def test_a_rolled_back_or_altered_ledger_is_refused(tacit: Tacit, folder: Path, ensemble: str) -> None:
+    assert tacit("ledger", "init", ensemble, "--epsilon", "1").code == 0
+    assert tacit("ledger", "backup", "copy.db").code == 0
+    assert tacit("ledger", "backup", "copy.db").code == 2, "nothing is overwritten"
+    assert tacit("ledger", "book", "--epsilon", "0.5", "--note", "weights").code == 0
+    anchor = tacit("ledger", "path", "--json").json()["anchor"]
+    refused = tacit("ledger", "status", "--ledger", "copy.db", "--anchor", anchor)
+    assert refused.code == 4
+    assert "an older copy" in refused.err
+    with Ledger.open(default_ledger()) as ledger:
+        ledger.store.run("UPDATE balance SET spent = 0")
+    altered = tacit("ledger", "verify")
+    assert altered.code == 4
+    assert "not what its entries add up to" in altered.err
+
+
+def test_keys(tacit: Tacit, ensemble: str) -> None:
+    assert tacit("ledger", "init", ensemble, "--epsilon", "1").code == 0
+    made = tacit("keys", "create", "acme", "--tokens", "100", "--json").json()
+    (listed,) = tacit("keys", "list", "--json").json()["keys"]
+    assert made["key"].startswith("tacit-")
+    assert made["key"] not in str(listed)
+    assert (listed["id"], listed["tokens_most"], listed["revoked"]) == (made["id"], 100, None)
+    assert tacit("keys", "revoke", made["id"]).code == 0
+    (listed,) = tacit("keys", "list", "--json").json()["keys"]
+    assert listed["revoked"]
+
+
+def test_bad_input_is_a_sentence(tacit: Tacit, folder: Path, ensemble: str) -> None:
+    cases = [
+        (("ledger", "status"), 2, "tacit ledger init"),
+        (("ledger", "init", "nowhere", "--epsilon", "1"), 2, "is not a Run"),
+        (("ledger", "init", ensemble, "--epsilon", "0"), 2, "above 0"),
+        (("ledger", "init", ensemble, "--epsilon", "nan"), 2, "above 0"),
+        (("ledger", "init", ensemble, "--epsilon", "1", "--order", "1"), 2, "above 1"),
+        (("ledger", "status", "--ledger", "recipe.yaml"), 2, "not a ledger"),
+        (("ledger", "status", "--ledger", "redis://x"), 2, "redis:// is no ledger"),
+        (("ledger", "init", ensemble, "--epsilon", "1", "--ledger", "/proc/x/l.db"), 2, "Cannot create"),
+    ]
+    for arguments, code, words in cases:
+        result = tacit(*arguments)
+        assert result.code == code, (arguments, result.err)
+        assert words in result.err, arguments
+        assert "Traceback" not in result.err
+    assert tacit("ledger", "init", ensemble, "--epsilon", "1").code == 0
+    for arguments, words in [
+        (("ledger", "statement", "--domain", "nobody"), "no domain nobody (it has: first)"),
+        (("keys", "revoke", "nothing"), "no key nothing"),
+        (("keys", "create", ""), "printable name"),
+        (("keys", "create", "acme", "--tokens", "-1"), "at least 0"),
+        (("ledger", "book", "--epsilon", "1", "--note", ""), "needs a note"),
+    ]:
+        result = tacit(*arguments)
+        assert result.code == 2, (arguments, result.err)
+        assert words in result.err, arguments

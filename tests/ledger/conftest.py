@@ -1,0 +1,59 @@
+"""Ledgers to test: a SQLite file, and a real PostgreSQL that the tests start."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tacit.ledger import Domain, Ledger
+
+MakeUrl = Callable[[], str]
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server that lives as long as the tests."""
+    # pgserver asks for this folder when it is imported, and warns where there is none.
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+    import pgserver
+
+    module: Any = pgserver  # which has no types
+    server = module.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new ledger may be made, once in each store."""
+    if request.param == "sqlite":
+        return str(tmp_path / "ledger.db")
+    return new_database(request.getfixturevalue("postgres"))
+
+
+def new_database(server: str) -> str:
+    """A database of its own on the server."""
+    name = f"t{uuid.uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return server.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture
+def anchor(tmp_path: Path) -> Path:
+    """Where its anchor goes."""
+    return tmp_path / "elsewhere" / "anchor.json"
+
+
+@pytest.fixture
+def ledger(url: str, anchor: Path) -> Iterator[Ledger]:
+    """A ledger with one domain of two parts and a budget of one nat."""
+    with Ledger.open(url, anchor=anchor, create=True) as made:
+        made.create(Domain("people", 2.0, 2, "partition-1", 1.0))
+        yield made

@@ -5,7 +5,7 @@ that counts as public; then evaluates every mechanism on held-out text at order 
 queries, with the paper's target (epsilon / B) and with one calibrated on the surrogate. Every model and every
 part of the table is kept in a work folder: a second run takes up where the first was stopped.
 
-Run: python benchmarks/submix_utility.py CORPUS [--surrogate TEXT] [--work FOLDER] [--parts K] [--quick]
+Run: python benchmarks/submix_utility.py CORPUS [--surrogate TEXT] [--work FOLDER] [--parts K] [--single]
 
 CORPUS is a text file, which is cut into blocks of --block tokens that are users each (wikitext-2: train.txt),
 or JSONL with --user and --text columns (patents: --user number --text abstract). Without --surrogate the
@@ -38,7 +38,8 @@ from tacit.training.finetune import finetune
 BASELINES = ("subsample_aggregate", "gnmax")
 MIXTURES = ("submix", "certified", "individual")
 # Few candidates, and few stretches to choose among them: the choice is coarse, and hours are saved.
-GRID = Grid((0.5, 2.0, 8.0, 32.0, 128.0), (1.0,), (0.5, 0.7, 0.9))
+GRID = Grid((0.5, 2.0, 8.0, 32.0), (1.0,), (0.5, 0.7, 0.9))
+GUARD = 16.0  # times epsilon / queries
 
 
 def main() -> None:
@@ -49,35 +50,35 @@ def main() -> None:
     private, public = texts(options)
     with console.progress() as progress:
         ensemble = trained("ensemble", private, options, progress)
-        plain = trained("finetuned", private, options, progress)
-        surrogate = trained("surrogate", public, options, progress)
-
-        def measure(*mechanisms: Any, tuning: Tuning | None = None) -> Any:
-            return lambda: evaluate(ensemble, plain, options, progress, mechanisms, tuning)
-
-        few = options.calibrating_stretches * options.queries // options.block
-        tuning = Tuning(surrogate, grid=GRID, max_blocks=few, beside_heuristic=True)
-        tables = [
-            measured("mixtures", options, measure(*MIXTURES, tuning=tuning)),
-            measured("baselines", options, measure(*BASELINES)),
-        ]
+        as_parts = measured("one-per-part", options, lambda: one_per_part(ensemble, options, progress))
+        tables = [as_parts]
         if not options.single:
-            as_parts = measured(
-                "halves-as-parts", options, lambda: halves_as_parts(ensemble, options, progress)
-            )
-            tables.append(as_parts)
+            plain = trained("finetuned", private, options, progress)
+            surrogate = trained("surrogate", public, options, progress)
+
+            def measure(*mechanisms: Any, tuning: Tuning | None = None) -> Any:
+                return lambda: evaluate(ensemble, plain, options, progress, mechanisms, tuning)
+
+            few = options.calibrating_stretches * options.queries // options.block
+            support = options.support or 2048
+            tuning = Tuning(surrogate, grid=GRID, support=support, max_blocks=few, beside_heuristic=True)
+            tables = [
+                measured("mixtures", options, measure(*MIXTURES, tuning=tuning)),
+                measured("baselines", options, measure(*BASELINES)),
+                as_parts,
+            ]
     show(tables, options)
 
 
-def halves_as_parts(run: Run, options: argparse.Namespace, progress: Progress) -> MechanismReport:
-    """The same members as twice as many parts of one model each: certified mixing at 2k, for nothing."""
-    halves = load_ensemble(run)
-    ensemble = Ensemble(halves.public, halves.members, 2 * halves.parts, 1)
-    text = held_out_text(run, halves.public.tokenizer, progress)
-    blocks = blocks_of_text(text, halves.public, block_size=options.block, progress=progress)
+def one_per_part(run: Run, options: argparse.Namespace, progress: Progress) -> MechanismReport:
+    """Certified mixing with every member a part of its own: of two halves it makes 2k parts, for nothing."""
+    found = load_ensemble(run)
+    ensemble = Ensemble(found.public, found.members, len(found.members), 1)
+    text = held_out_text(run, found.public.tokenizer, progress)
+    blocks = blocks_of_text(text, found.public, block_size=options.block, progress=progress)
     kept = blocks.first(options.stretches * options.queries // options.block)
     measurement = Measurement(ensemble, kept, progress=progress, support=options.support)
-    sweep = Sweep(("certified", "individual"), (options.epsilon,), (options.queries,), caps=(None, 0.5, 0.9))
+    sweep = Sweep(("certified", "individual"), (options.epsilon,), (options.queries,), caps=(0.5, 0.7, 0.9))
     rows = measurement.rows(sweep.settings(ensemble.parts))
     return measurement.report(rows, MeasuredText.for_run(run, None))
 
@@ -93,7 +94,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument(
-        "--single", action="store_true", help="one model per part: certified, individual only"
+        "--single",
+        action="store_true",
+        help="one model per part: certified and individual mixing only, and neither fine-tune nor surrogate",
     )
     parser.add_argument("--block", type=int, default=128)
     parser.add_argument("--trunk", type=int, default=23, help="layers below that stay the public model's")
@@ -175,14 +178,13 @@ def evaluate(
     tuning: Tuning | None,
 ) -> MechanismReport:
     """One part of the table."""
-    if options.single:
-        mechanisms = tuple(name for name in mechanisms if name != "submix")
     sweep = Sweep(
         mechanisms,
         (options.epsilon,),
         (options.queries,),
         mixings=("per_part", "averaged"),
         weights=("symmetric", "paper"),
+        guards=(None, GUARD * options.epsilon / options.queries),
     )
     return evaluate_mechanisms(
         run,
@@ -220,10 +222,11 @@ def show(tables: list[dict[str, Any]], options: argparse.Namespace) -> None:
         mixing = f" {row['mixing']}" if row["mixing"] else ""
         paper = ", paper weights" if row["weights"] == "paper" else ""
         cap = "" if row["cap"] is None else f", cap {row['cap']:g}"
+        guard = "" if row["guard"] is None else f", guard {row['guard']:.3g}"
         dp = None if row["dp_epsilon"] is None else f"({row['dp_epsilon']:.3g}, {row['dp_delta']:g})"
         rows.append(
             {
-                "model": f"{row['mechanism']}{mixing}{paper}, k = {row['parts']}",
+                "model": f"{row['mechanism']}{mixing}{paper}{guard}, k = {row['parts']}",
                 "target": f"{row['target']:.3g} {row['target_source']}{cap}",
                 "perplexity": _estimate(row["perplexity"]),
                 "of_ensemble": _estimate(row["share_of_ensemble"]),

@@ -157,6 +157,7 @@ def test_a_reader_that_goes_away_is_no_error(arguments: str, tmp_path: Path) -> 
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_many_kills_at_random_moments(tmp_path: Path, tiny_model: Path) -> None:
     prepare(tmp_path, tiny_model)
     trunk = "adapter.trunk_layers=1"

@@ -56,6 +56,8 @@ def test_overrides_are_parsed_as_yaml_and_merge_into_sections() -> None:
         ("training.epochs=many", "'training.epochs'='many' cannot be used"),
         ("training.epochs=true", "'training.epochs'=True cannot be used: expected a whole number"),
         ("training.seed=true", "'training.seed'=True cannot be used: expected a whole number"),
+        ("training.epochs=010", "expected a whole number"),
+        ("training.max_steps=1:30", "expected a whole number"),
         ("training.learning_rate=true", "'training.learning_rate'=True cannot be used: expected a number"),
         ("corpus.public=1", "'corpus.public'=1 cannot be used: expected true or false"),
         ("training={epochs: 1, epochs: 2}", "Override 'training', line 1: 'epochs' is there twice"),

@@ -11,6 +11,7 @@ without changing the result.
 from __future__ import annotations
 
 import difflib
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -245,10 +246,22 @@ class _RepeatedKey(Exception):
     """Of two values for one key, YAML would drop the first in silence."""
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML whose whole numbers are decimal. Plain YAML reads 010 as eight and 1:30 as ninety."""
+
+
+_INT = "tag:yaml.org,2002:int"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _INT]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_INT, re.compile(r"^[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
+
+
 def _read_yaml(text: str) -> Any:
     """What YAML says, where every key is there once."""
-    _refuse_repeated_keys(yaml.compose(text, yaml.SafeLoader))
-    return yaml.safe_load(text)
+    _refuse_repeated_keys(yaml.compose(text, _Loader))
+    return yaml.load(text, _Loader)  # noqa: S506 - a safe loader, but for how it reads whole numbers
 
 
 def _refuse_repeated_keys(node: yaml.Node | None) -> None:

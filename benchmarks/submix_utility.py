@@ -56,15 +56,16 @@ def main() -> None:
             plain = trained("finetuned", private, options, progress)
             surrogate = trained("surrogate", public, options, progress)
 
-            def measure(*mechanisms: Any, tuning: Tuning | None = None) -> Any:
-                return lambda: evaluate(ensemble, plain, options, progress, mechanisms, tuning)
+            def measure(*mechanisms: Any, tuning: Tuning | None = None, stretches: int | None = None) -> Any:
+                many = options.stretches if stretches is None else stretches
+                return lambda: evaluate(ensemble, plain, options, progress, mechanisms, tuning, many)
 
-            few = options.calibrating_stretches * options.queries // options.block
+            few = options.calibrating_stretches * options.queries // options.block  # of text in blocks
             support = options.support or 2048
             tuning = Tuning(surrogate, grid=GRID, support=support, max_blocks=few, beside_heuristic=True)
             tables = [
                 measured("mixtures", options, measure(*MIXTURES, tuning=tuning)),
-                measured("baselines", options, measure(*BASELINES)),
+                measured("baselines", options, measure(*BASELINES, stretches=options.fewer)),
                 as_parts,
             ]
     show(tables, options)
@@ -76,11 +77,17 @@ def one_per_part(run: Run, options: argparse.Namespace, progress: Progress) -> M
     ensemble = Ensemble(found.public, found.members, len(found.members), 1)
     text = held_out_text(run, found.public.tokenizer, progress)
     blocks = blocks_of_text(text, found.public, block_size=options.block, progress=progress)
-    kept = blocks.first(options.stretches * options.queries // options.block)
+    kept = blocks.first(blocks_for(options.fewer, options))
     measurement = Measurement(ensemble, kept, progress=progress, support=options.support)
     sweep = Sweep(("certified", "individual"), (options.epsilon,), (options.queries,), caps=(0.5, 0.7, 0.9))
     rows = measurement.rows(sweep.settings(ensemble.parts))
     return measurement.report(rows, MeasuredText.for_run(run, None))
+
+
+def blocks_for(stretches: int, options: argparse.Namespace) -> int:
+    """So many blocks make so many stretches. Documents end before their last block is full."""
+    full = stretches * options.queries // options.block
+    return full if options.user is None else 3 * full // 2
 
 
 def arguments() -> argparse.Namespace:
@@ -106,6 +113,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epsilon", type=float, default=2.0)
     parser.add_argument("--queries", type=int, default=1024)
     parser.add_argument("--stretches", type=int, default=20)
+    parser.add_argument(
+        "--fewer", type=int, default=20, help="stretches of baselines and of one model per part"
+    )
     parser.add_argument("--calibrating-stretches", type=int, default=5, help="of the surrogate's text")
     parser.add_argument("--support", type=int, help="mix over so many tokens: fast, approximate")
     parser.add_argument("--quick", action="store_true")
@@ -114,6 +124,7 @@ def arguments() -> argparse.Namespace:
         options.work = options.work.with_name(options.work.name + "-quick")
         options.parts, options.steps, options.batch = min(options.parts, 2), 3, 2
         options.queries, options.stretches, options.support = 2 * options.block, 2, 1024
+        options.fewer = 2
     return options
 
 
@@ -176,6 +187,7 @@ def evaluate(
     progress: Progress,
     mechanisms: tuple[Any, ...],
     tuning: Tuning | None,
+    stretches: int,
 ) -> MechanismReport:
     """One part of the table."""
     sweep = Sweep(
@@ -190,7 +202,7 @@ def evaluate(
         run,
         sweep,
         block_size=options.block,
-        max_blocks=options.stretches * options.queries // options.block if options.user is None else None,
+        max_blocks=blocks_for(stretches, options),
         nonprivate=plain,
         tuning=tuning,
         support=options.support,

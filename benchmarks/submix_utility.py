@@ -38,7 +38,7 @@ from tacit.training.finetune import finetune
 BASELINES = ("subsample_aggregate", "gnmax")
 MIXTURES = ("submix", "certified", "individual")
 # Few candidates, and few stretches to choose among them: the choice is coarse, and hours are saved.
-GRID = Grid((0.5, 2.0, 8.0, 32.0), (1.0,), (0.5, 0.7, 0.9))
+GRID = Grid((0.5, 2.0, 8.0, 32.0), (1.0,), (None, 0.5, 0.7, 0.9))
 GUARD = 16.0  # times epsilon / queries
 
 
@@ -79,7 +79,7 @@ def one_per_part(run: Run, options: argparse.Namespace, progress: Progress) -> M
     blocks = blocks_of_text(text, found.public, block_size=options.block, progress=progress)
     kept = blocks.first(blocks_for(options.fewer, options))
     measurement = Measurement(ensemble, kept, progress=progress, support=options.support)
-    sweep = Sweep(("certified", "individual"), (options.epsilon,), (options.queries,), caps=(0.5, 0.7, 0.9))
+    sweep = Sweep(("certified", "individual"), (options.epsilon,), (options.queries,), caps=(None, 0.5, 0.9))
     rows = measurement.rows(sweep.settings(ensemble.parts))
     return measurement.report(rows, MeasuredText.for_run(run, None))
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.mechanisms import Certified, Individual, SubMix
-from tacit.mechanisms.public_centred import shared_mass
+from tacit.mechanisms.public_centred import cap_for, shared_mass
 from tacit.mechanisms.submix import sums_without_each
 from tacit.privacy import renyi_divergence, symmetric_renyi_divergence
 from tests.mechanisms import oracle
@@ -192,6 +192,35 @@ def test_the_slot_loss_is_nearly_attained() -> None:
         tightest = max(tightest, float(symmetric_renyi_divergence(h, without, order)) / loss)
     assert 0.999 < tightest <= 1 + 1e-12
     assert shared_mass(4, 0.9) == pytest.approx(1.3 / 4)
+
+
+@given(st.integers(1, 300), st.floats(1.01, 64), st.floats(1e-9, 20))
+def test_the_default_cap_is_what_a_typical_slot_affords(k: int, order: float, target: float) -> None:
+    cap = cap_for(k, order=order, target=target)
+    assert 0 < cap <= 1
+    assert cap_for(k + 1, order=order, target=target) >= cap or k == 1
+    if k > 1 and cap < 1:
+        affordable = k * k * shared_mass(k, cap) * 2 * target / (order * 0.5)
+        assert cap**2 == pytest.approx(affordable, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_a_cap_the_default_one_holds(case: str) -> None:
+    """And with it the price: the cap that weights were found under is the cap that they keep to."""
+    halves, public = CASES[case]
+    parts = halves.mean(1)
+    k, target = len(parts), 0.002
+    cap = cap_for(k, order=2.0, target=target)
+    sure = Certified(2.0, target).mix(parts, public)
+    assert_close(sure.weights, Certified(2.0, target, cap).mix(parts, public).weights.numpy())
+    assert float(sure.weights.max()) <= cap
+    G, r = oracle.floored(parts), oracle.floored(public)
+    for i, weight in enumerate(sure.weights.tolist()):
+        assert oracle.slot_loss(G[i], r, weight, k, 2.0, cap) <= target * (1 + 1e-9)
+        one = Certified(2.0, target).slot(parts[i], public, parts=k)
+        assert one.weights.item() == pytest.approx(weight, rel=1e-9)
+    own = Individual(2.0, target).mix(parts, public)
+    assert_close(own.weights, Individual(2.0, target, cap).mix(parts, public).weights.numpy())
 
 
 def test_leave_one_out_sums_keep_what_subtraction_loses() -> None:

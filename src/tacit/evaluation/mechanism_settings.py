@@ -114,7 +114,7 @@ class Grid:
 
     multipliers: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
     certified_multipliers: tuple[float, ...] = (1.0, 2.0)
-    certified_caps: tuple[float, ...] = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+    certified_caps: tuple[float | None, ...] = (None, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # None: by its own rule
 
     def candidates(self, setting: Setting, source: TargetSource) -> tuple[Setting, ...]:
         """The settings that one of them is chosen from."""

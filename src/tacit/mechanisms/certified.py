@@ -24,22 +24,21 @@ from torch import Tensor
 from tacit.errors import InputError
 from tacit.mechanisms.mixture import ABSOLUTE_SAFETY, RELATIVE_SAFETY, Mixture, padded
 from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
-from tacit.mechanisms.public_centred import check_mixing, slot_losses, weights_within
-
-# Kept most of the improvement with 8 and 16 parts of real text, by a public surrogate (docs/utility.md).
-DEFAULT_CAP = 0.5
+from tacit.mechanisms.public_centred import cap_for, check_mixing, slot_losses, weights_within
 
 
 @dataclass(frozen=True)
 class Certified:
-    """Fixed price per token. ``target`` is that price in nats, ``cap`` the largest weight of a part.
+    """Fixed price per token.
 
-    A lower cap leaves more of the public model in every slot, which makes each part's share cheaper.
+    order   Renyi order, above 1
+    target  the price of a token in nats, for every part
+    cap     no weight above this; ``None`` chooses one by the number of parts and the price
     """
 
     order: float = 2.0
     target: float = 0.01
-    cap: float = DEFAULT_CAP
+    cap: float | None = None
 
     def __post_init__(self) -> None:
         check_mixing(self.order, self.target, self.cap)
@@ -47,7 +46,8 @@ class Certified:
     def mix(self, parts: Any, public: Any) -> Mixture:
         """The mixture for parts [..., k, V] and public [..., V]; every charge is exactly ``target``."""
         pmfs = member_pmfs(parts, public, halves=False)
-        weights = weights_within(pmfs, order=self.order, loss=self._loss, cap=self.cap)
+        cap = _cap_of(self, pmfs.sound.shape[-1])
+        weights = weights_within(pmfs, order=self.order, loss=self._loss, cap=cap)
         charges = torch.full_like(weights, self.target)
         return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), charges)
 
@@ -58,7 +58,7 @@ class Certified:
         public model are all that has to run for a token. Which slot was drawn must stay secret.
         """
         pmfs = member_pmfs(torch.as_tensor(part).unsqueeze(-2), public, halves=False)
-        weights = weights_within(pmfs, order=self.order, loss=self._loss, cap=self.cap, k=parts)
+        weights = weights_within(pmfs, order=self.order, loss=self._loss, cap=_cap_of(self, parts), k=parts)
         charges = torch.full_like(weights, self.target)
         return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), charges)
 
@@ -75,11 +75,15 @@ class Certified:
 
 @dataclass(frozen=True)
 class Individual:
-    """Each part pays what it may have revealed. ``target`` is the public ceiling per token."""
+    """Each part pays what it may have revealed.
+
+    order, cap  as for :class:`Certified`
+    target      the public ceiling per token
+    """
 
     order: float = 2.0
     target: float = 0.01
-    cap: float = DEFAULT_CAP
+    cap: float | None = None
 
     def __post_init__(self) -> None:
         check_mixing(self.order, self.target, self.cap)
@@ -87,6 +91,7 @@ class Individual:
     def mix(self, parts: Any, public: Any, remaining: Any | None = None) -> Mixture:
         """The mixture; ``remaining`` [..., k] limits each part to what is left of its budget."""
         pmfs = member_pmfs(parts, public, halves=False)
+        cap = _cap_of(self, pmfs.sound.shape[-1])
         limit = torch.full(pmfs.sound.shape, self.target, dtype=torch.float64, device=pmfs.public.device)
         if remaining is not None:
             left = torch.as_tensor(remaining, dtype=torch.float64).expand(*pmfs.leading, pmfs.sound.shape[-1])
@@ -95,11 +100,17 @@ class Individual:
             limit = torch.minimum(limit, left.reshape(limit.shape).clamp(min=0.0))
         # Leave room for the safety that is added to the charge, so that it stays within what is left.
         room = ((limit - 2 * ABSOLUTE_SAFETY) * (1 - 2 * RELATIVE_SAFETY)).clamp(min=0.0)
-        weights = weights_within(pmfs, order=self.order, loss=room, cap=self.cap)
+        weights = weights_within(pmfs, order=self.order, loss=room, cap=cap)
         weights = torch.where(pmfs.sound & (room > 0), weights, 0.0)
-        losses = slot_losses(pmfs, weights, order=self.order, cap=self.cap)
+        losses = slot_losses(pmfs, weights, order=self.order, cap=cap)
         charges = padded(losses)
         return _mixture(pmfs, weights, torch.where(weights > 0, charges, 0.0))
+
+
+def _cap_of(mechanism: Certified | Individual, parts: int) -> float:
+    if mechanism.cap is not None:
+        return mechanism.cap
+    return cap_for(parts, order=mechanism.order, target=mechanism.target)
 
 
 def _mixture(pmfs: MemberPmfs, weights: Tensor, charges: Tensor) -> Mixture:

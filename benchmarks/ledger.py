@@ -15,17 +15,23 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tacit.ledger import Domain, Draw, Ledger, statement, verify
+from tacit.ledger import Domain, Draw, Ledger, Model, statement, verify
 
 PARTS = 8
 STEPS = 200
+CERTIFIED: dict[str, Any] = {"mechanism": "certified", "order": 2.0}
 
 
 def seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+def model(name: str) -> Model:
+    return Model(name, name, PARTS, name, name)
 
 
 def commits(folder: Path, postgres: str | None) -> None:
@@ -35,7 +41,7 @@ def commits(folder: Path, postgres: str | None) -> None:
         ledgers["PostgreSQL"] = Ledger.open(postgres, anchor=folder / "anchor", create=True)
     name = f"bench-{os.getpid()}"
     for ledger in ledgers.values():
-        ledger.create(Domain(name, 2.0, PARTS, "p", 1e6))
+        ledger.create(Domain(name, 2.0, PARTS, name, 1e6), model(name))
     raw = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def append() -> None:
@@ -52,7 +58,7 @@ def commits(folder: Path, postgres: str | None) -> None:
                 draws = [Draw(f"{number}-{row}", 0, "t", (1e-6,) * PARTS, 1, 2) for row in range(rows)]
                 answer = ledger.answer
                 times[kind].append(
-                    seconds(lambda answer=answer, draws=draws: answer(name, draws, mechanism="certified"))  # type: ignore[misc]
+                    seconds(lambda answer=answer, draws=draws: answer(name, draws, model=name, **CERTIFIED))  # type: ignore[misc]
                 )
         floor = statistics.median(times["raw append"])
         for kind, found in times.items():
@@ -65,14 +71,14 @@ def commits(folder: Path, postgres: str | None) -> None:
 
 def long_ledger(folder: Path, entries: int) -> None:
     with Ledger.open(str(folder / "long.db"), create=True) as ledger:
-        ledger.create(Domain("people", 2.0, PARTS, "p", 1e6))
+        ledger.create(Domain("people", 2.0, PARTS, "people", 1e6), model("people"))
         at_once = 5000
         made = 0.0
         for first in range(0, entries, at_once):
             steps = range(first, min(first + at_once, entries))
             draws = [Draw("r", step, "t", (1e-6,) * PARTS, 1, 2) for step in steps]
             made += seconds(
-                lambda draws=draws: ledger.answer("people", draws, mechanism="certified")  # type: ignore[misc]
+                lambda draws=draws: ledger.answer("people", draws, model="people", **CERTIFIED)  # type: ignore[misc]
             )
         size = (folder / "long.db").stat().st_size
 

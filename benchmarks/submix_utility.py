@@ -86,7 +86,7 @@ def one_per_part(run: Run, options: argparse.Namespace, progress: Progress) -> M
 
 def blocks_for(stretches: int, options: argparse.Namespace) -> int:
     """So many blocks make so many stretches. Documents end before their last block is full."""
-    full = stretches * options.queries // options.block
+    full: int = stretches * options.queries // options.block
     return full if options.user is None else 3 * full // 2
 
 

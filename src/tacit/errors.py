@@ -7,6 +7,7 @@
     │   ├── ModelError                            a directory that is not a model we can load
     │   ├── OutputExists                          the output is there already; nothing was touched
     │   ├── BudgetExceeded                        a charge that what is left does not pay for
+    │   ├── LedgerRefused                         what would break the record; nothing was booked
     │   └── KeyReused                             an idempotency key that stands for another request
     ├── TrainingDiverged            exit code 1   a loss or gradient that is not finite; nothing was released
     ├── EnvironmentProblem          exit code 3   the machine lacks something
@@ -58,6 +59,10 @@ class OutputExists(InputError):
 
 class BudgetExceeded(InputError):
     """A charge that what is left of a budget does not pay for; nothing was booked."""
+
+
+class LedgerRefused(InputError):
+    """The ledger refused what would break the record, such as a second answer for one step."""
 
 
 class KeyReused(InputError):

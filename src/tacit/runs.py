@@ -170,6 +170,14 @@ class Run:
                 f"{self.weights}: its files do not match the hashes of the Run; restore them or train again."
             )
 
+    def corpus_fingerprint(self) -> str:
+        """The fingerprint of the text that the Run was made from: the owner's to read."""
+        path = self.folder / _DATA
+        found = read_json(path, "it is needed to tell the texts of two Runs apart").get("corpus_fingerprint")
+        if not isinstance(found, str):
+            raise InputError(f"{path} is damaged; restore it or train again.")
+        return found
+
     def check_corpus(self, fingerprint: str) -> None:
         """Refuse a corpus other than the one trained on: its held-out text may have been seen."""
         recorded = read_json(self.folder / _DATA, "give the text to measure on with --corpus").get(

@@ -19,6 +19,7 @@ import typer
 import yaml
 
 from tacit.cli.app import app
+from tacit.ledger import default_ledger
 from tacit.recipes import parse_recipe
 from tests.cli.conftest import RECIPE, Tacit, write_corpus
 
@@ -105,6 +106,8 @@ def with_ledger(tacit: Tacit, path: tuple[str, ...], arguments: list[str]) -> li
             assert tacit("train", "recipe.yaml", *made, f"output={output}").code == 0
     if path != ("ledger", "init"):
         assert tacit("ledger", "init", "runs/submix", "--epsilon", "2").code == 0
+    if path == ("ledger", "new-anchor"):
+        Path(default_ledger() + ".anchor").unlink()
     if path == ("keys", "revoke"):
         return [*arguments[:2], tacit("keys", "create", "acme", "--json").json()["id"]]
     return arguments

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tacit.ledger import Draw, Ledger, default_ledger
+from tacit.runs import Run
 from tests.cli.conftest import Tacit
 from tests.cli.test_train_submix import SUBMIX
 
@@ -18,26 +19,30 @@ def ensemble(tacit: Tacit, folder: Path) -> str:
     return "runs/first"
 
 
+def mark(run: str) -> str:
+    return Run.open(Path(run)).manifest.weights_fingerprint
+
+
 def test_an_account_from_its_opening_to_its_end(tacit: Tacit, ensemble: str) -> None:
     opened = tacit("ledger", "init", ensemble, "--epsilon", "0.5", "--json").json()
-    assert (opened["domain"], opened["epsilon"], opened["neighbours"]) == ("first", 0.5, "null part")
+    assert (opened["domain"], opened["epsilon"], opened["mechanism"]) == ("first", 0.5, "certified")
     with Ledger.open(default_ledger()) as ledger:
         parts = ledger.domain("first").parts
         draws = [Draw("r", step, "acme", [0.2] * parts, 1, 2) for step in range(3)]
-        answers = ledger.answer("first", draws, mechanism="certified", strict=False)
+        answers = ledger.answer("first", draws, model=mark(ensemble), mechanism="certified", order=2.0)
     assert [answer.token for answer in answers] == [1, 1, 2]
     (row,) = tacit("ledger", "status", "--json").json()["domains"]
     assert (row["private_answers"], row["public_answers"], row["stopped"]) == (2, 1, True)
     assert row["worst_part_left"] == pytest.approx(0.1)
     said = tacit("ledger", "statement", "--json").json()
-    assert said["answers_by_mechanism"] == {"certified": 2}
+    assert (said["mechanism"], said["private_answers"]) == ("certified", 2)
     assert said["guarantee"]["kind"] == "rdp"
     assert (said["guarantee"]["order"], said["guarantee"]["epsilon"]) == (2.0, 0.5)
     shown = tacit("ledger", "statement").out
     assert "Renyi differential privacy (order 2, epsilon 0.5)" in shown
     assert "delta 1e-05" in shown
     (verified,) = tacit("ledger", "verify", "--json").json()["domains"]
-    assert verified["entries"] == 5
+    assert verified["entries"] == 6
 
 
 def test_what_else_was_released_makes_it_a_statement_about_users(tacit: Tacit, ensemble: str) -> None:
@@ -50,12 +55,6 @@ def test_what_else_was_released_makes_it_a_statement_about_users(tacit: Tacit, e
     refused = tacit("ledger", "book", "--epsilon", "1.6", "--note", "weights v2")
     assert refused.code == 2
     assert "nothing was booked" in refused.err
-    with Ledger.open(default_ledger()) as ledger:
-        parts = ledger.domain("people").parts
-        ledger.answer("people", [Draw("r", 0, "t", [0.1] * parts, 1, 2)], mechanism="submix-guarded")
-    said = tacit("ledger", "statement", "--json").json()
-    assert said["guarantee"] is None
-    assert "no statement that covers both" in said["caveats"][0]
 
 
 def test_a_retrained_ensemble_composes(tacit: Tacit, ensemble: str) -> None:
@@ -68,9 +67,12 @@ def test_a_retrained_ensemble_composes(tacit: Tacit, ensemble: str) -> None:
     assert refused.code == 2
     assert "--repartition" in refused.err
     assert tacit("ledger", "attach", "runs/other", "--repartition").code == 0
+    gone = tacit("ledger", "attach", "runs/same")
+    assert gone.code == 2
+    assert "partition of then" in gone.err
     again = tacit("ledger", "init", "runs/same", "--epsilon", "1", "--domain", "fresh")
     assert again.code == 2
-    assert "a budget is not given twice" in again.err
+    assert "budget is not given twice" in again.err
     assert tacit("ledger", "statement", "--json").json()["models"] == ["first", "same", "other"]
     assert tacit("ledger", "verify").code == 0
 
@@ -80,11 +82,18 @@ def test_a_rolled_back_or_altered_ledger_is_refused(tacit: Tacit, folder: Path, 
     assert tacit("ledger", "backup", "copy.db").code == 0
     assert tacit("ledger", "backup", "copy.db").code == 2, "nothing is overwritten"
     assert tacit("ledger", "book", "--epsilon", "0.5", "--note", "weights").code == 0
-    anchor = tacit("ledger", "path", "--json").json()["anchor"]
-    refused = tacit("ledger", "status", "--ledger", "copy.db", "--anchor", anchor)
+    refused = tacit("ledger", "status", "--ledger", "copy.db")
+    assert refused.code == 4
+    assert "copy.db.anchor is missing" in refused.err
+    refused = tacit("ledger", "status", "--ledger", "copy.db", "--anchor", default_ledger() + ".anchor")
     assert refused.code == 4
     assert "an older copy" in refused.err
+    Path(default_ledger() + ".anchor").unlink()
+    assert tacit("ledger", "status").code == 4
+    assert tacit("ledger", "new-anchor").code == 0
+    assert tacit("ledger", "statement", "--json").json()["new_anchors"] == 1
     with Ledger.open(default_ledger()) as ledger:
+        ledger.store.run("DROP TRIGGER nothing_is_given_back")
         ledger.store.run("UPDATE balance SET spent = 0")
     altered = tacit("ledger", "verify")
     assert altered.code == 4
@@ -106,6 +115,8 @@ def test_keys(tacit: Tacit, ensemble: str) -> None:
 def test_bad_input_is_a_sentence(tacit: Tacit, folder: Path, ensemble: str) -> None:
     cases = [
         (("ledger", "status"), 2, "tacit ledger init"),
+        (("ledger", "init", ensemble, "--epsilon", "1", "--mechanism", "nonprivate"), 2, "a ledger knows"),
+        (("ledger", "status", "--ledger", "postgresql://[bad/db"), 2, "cannot be read"),
         (("ledger", "init", "nowhere", "--epsilon", "1"), 2, "is not a Run"),
         (("ledger", "init", ensemble, "--epsilon", "0"), 2, "above 0"),
         (("ledger", "init", ensemble, "--epsilon", "nan"), 2, "above 0"),
@@ -125,7 +136,8 @@ def test_bad_input_is_a_sentence(tacit: Tacit, folder: Path, ensemble: str) -> N
         (("keys", "revoke", "nothing"), "no key nothing"),
         (("keys", "create", ""), "printable name"),
         (("keys", "create", "acme", "--tokens", "-1"), "at least 0"),
-        (("ledger", "book", "--epsilon", "1", "--note", ""), "needs a note"),
+        (("keys", "create", "acme", "--tokens", str(10**20)), "below 2^62"),
+        (("ledger", "book", "--epsilon", "1", "--note", ""), "needs a printable note"),
     ]:
         result = tacit(*arguments)
         assert result.code == 2, (arguments, result.err)

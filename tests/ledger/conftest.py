@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tacit.ledger import Domain, Ledger
+from tacit.ledger import Domain, Ledger, Model
 
 MakeUrl = Callable[[], str]
 
@@ -51,9 +51,18 @@ def anchor(tmp_path: Path) -> Path:
     return tmp_path / "elsewhere" / "anchor.json"
 
 
+FIRST = Model("model-1", "first", 2, "partition-1", "corpus-1")
+"""The ensemble that a test's domain begins with."""
+
+
+def people(mechanism: str = "submix-guarded", epsilon: float = 1.0) -> Domain:
+    """The domain of most tests."""
+    return Domain("people", 2.0, 2, "partition-1", epsilon, mechanism)
+
+
 @pytest.fixture
 def ledger(url: str, anchor: Path) -> Iterator[Ledger]:
     """A ledger with one domain of two parts and a budget of one nat."""
     with Ledger.open(url, anchor=anchor, create=True) as made:
-        made.create(Domain("people", 2.0, 2, "partition-1", 1.0))
+        made.create(people(), FIRST)
         yield made

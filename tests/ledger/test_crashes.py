@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import LedgerBusy
-from tacit.ledger import Domain, Ledger, verify
+from tacit.ledger import Ledger, verify
+from tests.ledger.conftest import FIRST, people
 
 # Answers one step after the other and says each token aloud, in the right order or in the wrong one.
 _ANSWERING = """
@@ -26,7 +27,7 @@ for step in range(100_000):
     if order == "release-first":
         sys.stdout.write(words); sys.stdout.flush()
         time.sleep(0.001)
-    ledger.answer("people", draws, mechanism="submix-guarded")
+    ledger.answer("people", draws, model="model-1", mechanism="submix-guarded", order=2.0)
     if order == "charge-first":
         sys.stdout.write(words); sys.stdout.flush()
 """
@@ -36,7 +37,7 @@ ROWS = 4
 def lives(url: str, anchor: Path, order: str, kills: int) -> tuple[int, int]:
     """Kill so many answering processes; tokens received without a charge, and charged without a receiver."""
     with Ledger.open(url, anchor=anchor, create=True) as ledger:
-        ledger.create(Domain("people", 2.0, 2, "p", 1000.0))
+        ledger.create(people(epsilon=1000.0), FIRST)
     chance = random.Random(1)
     uncharged = unreceived = 0
     for life in range(kills):
@@ -87,28 +88,29 @@ def test_the_same_kills_find_a_ledger_that_charges_too_late(tmp_path: Path, anch
 
 def test_a_full_disk_releases_nothing(tmp_path: Path, anchor: Path) -> None:
     """I9, with a real write that fails: files may grow no further."""
+    path = tmp_path / "ledger.db"
+    with Ledger.open(str(path), anchor=anchor, create=True) as made:
+        made.create(people(), FIRST)
     code = """
 import resource, signal, sys
 from pathlib import Path
 from tacit.errors import LedgerUnavailable
-from tacit.errors import LedgerBusy
-from tacit.ledger import Domain, Draw, Ledger
+from tacit.ledger import Draw, Ledger
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-ledger = Ledger.open(sys.argv[1], anchor=Path(sys.argv[2]), create=True)
-ledger.create(Domain("people", 2.0, 2, "p", 1.0))
-ledger.answer("people", [Draw("before", 0, "t", (0.1, 0.1), 1, 2)], mechanism="submix-guarded")
+ledger = Ledger.open(sys.argv[1], anchor=Path(sys.argv[2]))
+names = {"model": "model-1", "mechanism": "submix-guarded", "order": 2.0}
+ledger.answer("people", [Draw("before", 0, "t", (0.1, 0.1), 1, 2)], **names)
 size = max(file.stat().st_size for file in Path(sys.argv[1]).parent.glob("ledger.db*"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 released = 0
 for step in range(20):
     try:
-        ledger.answer("people", [Draw("after", step, "t", (0.01, 0.01), 1, 2)], mechanism="submix-guarded")
+        ledger.answer("people", [Draw("after", step, "t", (0.01, 0.01), 1, 2)], **names)
         released += 1
     except LedgerUnavailable as problem:
         print(released, problem)
         break
 """
-    path = tmp_path / "ledger.db"
     done = subprocess.run(
         [sys.executable, "-c", code, str(path), str(anchor)], capture_output=True, text=True, check=True
     )

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
+import os
+import sqlite3
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,12 +26,16 @@ from tacit.errors import (
     InputError,
     KeyReused,
     LedgerBusy,
+    LedgerRefused,
     LedgerUnavailable,
     RolledBack,
     Tampered,
 )
-from tacit.ledger import Access, Domain, Draw, Ledger, verify
+from tacit.ledger import Access, Domain, Draw, Ledger, Model, place_of, statement, verify
+from tacit.ledger.entries import GENESIS, Entry, unpacked
 from tacit.ledger.sqlite_store import check_version, has_wal_reset_bug
+from tacit.progress import Silent
+from tests.ledger.conftest import FIRST, new_database, people
 
 PEOPLE = "people"
 PRIVATE, PUBLIC = 7, 8
@@ -31,10 +45,15 @@ def draw(step: int, *charges: float, request: str = "r") -> Draw:
     return Draw(request, step, "acme", charges, PRIVATE, PUBLIC)
 
 
-def tokens(ledger: Ledger, *draws: Draw, strict: bool = True) -> list[int]:
-    return [
-        answer.token for answer in ledger.answer(PEOPLE, draws, mechanism="submix-guarded", strict=strict)
-    ]
+def tokens(ledger: Ledger, *draws: Draw, model: str = "model-1", domain: str = PEOPLE) -> list[int]:
+    mechanism = ledger.domain(domain).mechanism
+    given = ledger.answer(domain, draws, model=model, mechanism=mechanism, order=2.0)
+    return [answer.token for answer in given]
+
+
+def other_people(mechanism: str) -> tuple[Domain, Model]:
+    domain = Domain("others", 2.0, 2, "partition-9", 1.0, mechanism)
+    return domain, Model("model-9", "other", 2, "partition-9", "corpus-9")
 
 
 class TestCharging:
@@ -60,11 +79,28 @@ class TestCharging:
         assert tokens(ledger, draw(0, 1.0, 0.0)) == [PUBLIC]
 
     def test_a_public_counter_may_be_used_up(self, ledger: Ledger) -> None:
-        assert tokens(ledger, *(draw(step, 0.5, 0.5) for step in range(3)), strict=False) == [
-            PRIVATE,
-            PRIVATE,
-            PUBLIC,
-        ]
+        ledger.create(*other_people("certified"))
+        draws = [draw(step, 0.5, 0.5) for step in range(3)]
+        assert tokens(ledger, *draws, model="model-9", domain="others") == [PRIVATE, PRIVATE, PUBLIC]
+
+    def test_a_fading_part_never_stops_anybody(self, ledger: Ledger) -> None:
+        """A stop would tell what a part had spent; in the world without its text there would be none."""
+        ledger.create(*other_people("individual"))
+        used_up = [draw(0, 1.0, 0.5), draw(1, 0.0, 0.25)]
+        assert tokens(ledger, *used_up, model="model-9", domain="others") == [PRIVATE, PRIVATE]
+        for wrong in ((1e-9, 0.0), (0.0, math.nan)):
+            with pytest.raises(LedgerRefused, match="nothing was booked"):
+                tokens(ledger, draw(2, 0.0, 0.1), draw(3, *wrong), model="model-9", domain="others")
+        balance = ledger.balance("others")
+        assert (balance.spent, balance.stopped) == ((1_000_000_000, 750_000_000), False)
+        assert tokens(ledger, draw(2, 0.0, 0.25), model="model-9", domain="others") == [PRIVATE]
+
+    @pytest.mark.parametrize("mechanism", ["certified", "submix-guarded"])
+    def test_no_budget_is_large_enough_for_what_is_no_number(self, ledger: Ledger, mechanism: str) -> None:
+        domain, model = other_people(mechanism)
+        ledger.create(replace(domain, epsilon=1e12), model)
+        given = tokens(ledger, draw(0, math.nan, 0.0), draw(1, 0.0, 0.0), model="model-9", domain="others")
+        assert given == [PUBLIC, PUBLIC]
 
     @pytest.mark.parametrize("charge", [math.nan, math.inf, -1e-9, -math.inf])
     def test_a_charge_that_is_no_number_pays_for_nothing(self, ledger: Ledger, charge: float) -> None:
@@ -74,28 +110,28 @@ class TestCharging:
     def test_one_charge_per_part(self, ledger: Ledger) -> None:
         with pytest.raises(InputError, match="one charge per part"):
             tokens(ledger, draw(0, 0.1))
-        assert ledger.balance(PEOPLE).entries == 1
+        assert ledger.balance(PEOPLE).entries == 2
         assert tokens(ledger, draw(0, 0.1, 0.1)) == [PRIVATE], "a refused call does not break the ledger"
 
     def test_charges_of_two_kinds_are_not_added_up(self, ledger: Ledger) -> None:
-        for mechanism in ("submix", "nonprivate", "unheard of"):
-            with pytest.raises(InputError, match="against a null part"):
-                ledger.answer(PEOPLE, [draw(0, 0.1, 0.1)], mechanism=mechanism)
-        ledger.create(Domain("others", 2.0, 2, "p", 1.0, "removed part"))
-        assert ledger.answer("others", [draw(0, 0.1, 0.1)], mechanism="submix")[0].was_private
-        with pytest.raises(InputError, match="against a removed part"):
-            ledger.answer("others", [draw(1, 0.1, 0.1)], mechanism="certified")
-        verify(ledger, "others")
+        for mechanism, order in (("submix", 2.0), ("certified", 2.0), ("submix-guarded", 3.0)):
+            with pytest.raises(InputError, match="do not add up"):
+                ledger.answer(PEOPLE, [draw(0, 0.1, 0.1)], model="model-1", mechanism=mechanism, order=order)
+
+    def test_only_a_known_ensemble_answers(self, ledger: Ledger) -> None:
+        with pytest.raises(InputError, match="does not answer from domain people"):
+            tokens(ledger, draw(0, 0.1, 0.1), model="unheard of")
 
     def test_unknown_domain(self, ledger: Ledger) -> None:
         with pytest.raises(InputError, match="no domain nobody"):
-            ledger.answer("nobody", [draw(0, 0.1, 0.1)], mechanism="submix-guarded")
+            ledger.answer("nobody", [draw(0, 0.1, 0.1)], model="m", mechanism="certified", order=2.0)
 
     def test_one_answer_is_never_booked_twice(self, ledger: Ledger) -> None:
         tokens(ledger, draw(0, 0.1, 0.1))
-        with pytest.raises(LedgerUnavailable):
-            tokens(ledger, draw(0, 0.1, 0.1))
+        with pytest.raises(LedgerRefused):
+            tokens(ledger, draw(1, 0.1, 0.1), draw(0, 0.1, 0.1))
         assert ledger.balance(PEOPLE).spent == (100_000_000, 100_000_000)
+        assert tokens(ledger, draw(1, 0.1, 0.1)) == [PRIVATE], "one client's mistake breaks nothing"
 
 
 class TestTheDatabaseRefuses:
@@ -111,12 +147,15 @@ class TestTheDatabaseRefuses:
             "DELETE FROM entry",
             "UPDATE head SET stopped = NULL",
             "UPDATE head SET stopped = 1",
+            "DELETE FROM head",
+            "UPDATE balance SET spent = 0",
+            "UPDATE balance SET budget = 2000000000",
         ],
     )
     def test_refused(self, ledger: Ledger, statement: str) -> None:
         tokens(ledger, draw(0, 0.1, 0.1), draw(1, 2.0, 2.0))
         before = ledger.balance(PEOPLE)
-        with pytest.raises(LedgerUnavailable), ledger.store.transaction():
+        with pytest.raises(LedgerRefused), ledger.store.transaction():
             ledger.store.run(statement)
         assert ledger.balance(PEOPLE) == before
         verify(ledger, PEOPLE)
@@ -125,7 +164,7 @@ class TestTheDatabaseRefuses:
 class TestSurvival:
     def test_everything_is_there_again(self, url: str, anchor: Path) -> None:
         with Ledger.open(url, anchor=anchor, create=True) as ledger:
-            ledger.create(Domain(PEOPLE, 2.0, 2, "partition-1", 1.0))
+            ledger.create(people(), FIRST)
             tokens(ledger, draw(0, 0.3, 0.1), draw(1, 2.0, 0.0))
             before = ledger.balance(PEOPLE), verify(ledger, PEOPLE), ledger.domains()
         with Ledger.open(url, anchor=anchor) as ledger:
@@ -154,12 +193,49 @@ class TestSurvival:
                 tokens(ledger, draw(0, 0.1, 0.1))
         with pytest.raises(LedgerUnavailable, match="failed before"):
             tokens(ledger, draw(1, 0.1, 0.1))
-        assert ledger.balance(PEOPLE).entries == 1
+        assert ledger.balance(PEOPLE).entries == 2
 
     def test_nothing_is_made_by_opening(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="tacit ledger init"):
             Ledger.open(str(tmp_path / "none.db"))
         assert not list(tmp_path.iterdir())
+
+    def test_nor_in_somebody_elses_database(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        with contextlib.closing(sqlite3.connect(path)) as other, other:
+            other.execute("CREATE TABLE note (text TEXT)")
+        before = path.read_bytes()
+        for create, words in ((False, "holds no ledger"), (True, "is another database")):
+            with pytest.raises(InputError, match=words):
+                Ledger.open(str(path), create=create)
+        assert path.read_bytes() == before
+
+    def test_nor_in_an_empty_schema(self, postgres: str) -> None:
+        url = new_database(postgres)
+        with pytest.raises(InputError, match="holds no ledger"):
+            Ledger.open(url)
+        with psycopg.connect(url) as admin:
+            assert admin.execute("SELECT to_regnamespace('tacit')").fetchone() == (None,)
+
+    def test_the_lock_outlives_whoever_reads_the_file(self, tmp_path: Path) -> None:
+        """SQLite's own lock does not: closing any descriptor of the file gives it up."""
+        url = str(tmp_path / "l.db")
+        with Ledger.open(url, create=True):
+            (tmp_path / "l.db").read_bytes()
+            code = "import sys; from tacit.ledger import Ledger; Ledger.open(sys.argv[1])"
+            other = subprocess.run([sys.executable, "-c", code, url], capture_output=True, check=False)
+            assert b"LedgerBusy" in other.stderr
+
+    def test_a_forked_process_cannot_use_it(self, tmp_path: Path) -> None:
+        with Ledger.open(str(tmp_path / "l.db"), create=True) as ledger:
+            child = os.fork()
+            if not child:  # pragma: no cover - another process
+                try:
+                    ledger.domains()
+                except LedgerUnavailable:
+                    os._exit(7)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
     def test_another_file_is_no_ledger(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.txt"
@@ -178,7 +254,7 @@ class TestAnchor:
         """A ledger that went on after a copy of it was made."""
         path, copy = tmp_path / "ledger.db", tmp_path / "copy.db"
         with Ledger.open(str(path), anchor=anchor, create=True) as ledger:
-            ledger.create(Domain(PEOPLE, 2.0, 2, "partition-1", 1.0))
+            ledger.create(people(), FIRST)
             tokens(ledger, draw(0, 0.1, 0.1))
             ledger.store.backup(copy)
             tokens(ledger, draw(1, 0.1, 0.1))
@@ -187,12 +263,78 @@ class TestAnchor:
     def test_an_older_ledger_cannot_start(self, copied: tuple[Path, Path], anchor: Path) -> None:
         """I8."""
         _, copy = copied
-        with pytest.raises(RolledBack, match="ends before entry 2"):
+        with pytest.raises(RolledBack, match="ends before entry 3"):
             Ledger.open(str(copy), anchor=anchor)
+
+    def test_nor_one_without_its_anchor(self, copied: tuple[Path, Path]) -> None:
+        """A copy elsewhere has none beside it, and an unmounted disk has none either."""
+        _, copy = copied
+        with pytest.raises(RolledBack, match=r"copy.db.anchor is missing"):
+            Ledger.open(str(copy))
+
+    def test_nor_with_that_of_another_ledger(self, tmp_path: Path, anchor: Path) -> None:
+        with Ledger.open(str(tmp_path / "a.db"), anchor=anchor, create=True) as ledger:
+            ledger.create(people(), FIRST)
+        with pytest.raises(RolledBack, match="anchor of another ledger"):
+            Ledger.open(str(tmp_path / "b.db"), anchor=anchor, create=True)
+
+    def test_who_begins_a_new_anchor_is_on_record(self, copied: tuple[Path, Path], anchor: Path) -> None:
+        path, _ = copied
+        anchor.unlink()
+        with Ledger.open(str(path), anchor=anchor, new_anchor=True) as ledger:
+            verify(ledger, PEOPLE)
+            assert statement(ledger, PEOPLE).new_anchors == 1
+        with Ledger.open(str(path), anchor=anchor) as ledger:
+            assert statement(ledger, PEOPLE).new_anchors == 1
+
+    def test_it_is_written_before_a_charge_when_it_is_old(
+        self, url: str, anchor: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And where that fails, nothing is charged."""
+        ledger = Ledger.open(url, anchor=anchor, create=True)
+        ledger.create(people(), FIRST)
+        ledger.anchor._every = 0.0
+        for step in range(3):
+            tokens(ledger, draw(step, 0.1, 0.1))
+        assert json.loads(anchor.read_text())["domains"][PEOPLE]["seq"] == 3, "as it was before the last"
+        anchor.unlink()
+        anchor.parent.rmdir()
+        anchor.parent.write_text("in the way")
+        with pytest.raises(LedgerUnavailable, match="cannot be written"):
+            tokens(ledger, draw(3, 0.1, 0.1))
+        with pytest.raises(LedgerUnavailable, match="failed before"):
+            tokens(ledger, draw(4, 0.1, 0.1))
+        assert ledger.balance(PEOPLE).private_answers == 3
+        ledger.close()
+
+    def test_every_change_of_terms_is_remembered_at_once(self, url: str, anchor: Path) -> None:
+        with Ledger.open(url, anchor=anchor, create=True) as ledger:
+
+            def remembered() -> bool:
+                found = json.loads(anchor.read_text())["domains"][PEOPLE]["seq"]
+                return bool(found == ledger.positions()[PEOPLE].seq)
+
+            ledger.create(people("certified"), FIRST)
+            assert remembered()
+            ledger.book_training(PEOPLE, 0.1, "weights")
+            assert remembered()
+            ledger.attach(PEOPLE, replace(FIRST, fingerprint="m2", partition="p2"), repartition=True)
+            assert remembered()
+
+    def test_a_chain_that_was_cut_does_not_start(self, url: str, anchor: Path) -> None:
+        with Ledger.open(url, anchor=anchor, create=True) as ledger:
+            ledger.create(people(), FIRST)
+            tokens(ledger, draw(0, 0.1, 0.1))
+            ledger.anchor._every = math.inf
+            drop_triggers(ledger)
+            ledger.store.run("DELETE FROM entry WHERE seq = 2")
+            ledger._changed = False
+        with pytest.raises(Tampered, match="does not end at its head"):
+            Ledger.open(url, anchor=anchor)
 
     def test_nor_one_with_another_history(self, copied: tuple[Path, Path], anchor: Path) -> None:
         _, copy = copied
-        with Ledger.open(str(copy), anchor=anchor.with_name("other")) as ledger:
+        with Ledger.open(str(copy), anchor=anchor.with_name("other"), new_anchor=True) as ledger:
             for step in range(5):
                 tokens(ledger, draw(step, 0.0, 0.0, request="elsewhere"))
         with pytest.raises(RolledBack, match="another history"):
@@ -201,13 +343,14 @@ class TestAnchor:
     def test_the_newest_starts(self, copied: tuple[Path, Path], anchor: Path) -> None:
         path, _ = copied
         with Ledger.open(str(path), anchor=anchor) as ledger:
-            assert ledger.balance(PEOPLE).entries == 3
+            assert ledger.balance(PEOPLE).entries == 4
             assert ledger.anchor.age is not None
             assert ledger.anchor.age < 60
 
     def test_a_damaged_anchor_is_not_taken_for_none(self, copied: tuple[Path, Path], anchor: Path) -> None:
         path, _ = copied
-        for content in ("", '{"version": 1}', '{"domains": {"people": {"seq": "x", "hash": ""}}}'):
+        broken = '{"ledger": "", "domains": {"people": {"seq": "x", "hash": ""}}}'
+        for content in ("", '{"version": 1}', broken):
             anchor.write_text(content)
             with pytest.raises((Tampered, InputError), match="damaged"):
                 Ledger.open(str(path), anchor=anchor)
@@ -217,33 +360,118 @@ class TestAnchor:
             assert path.stat().st_mode & 0o077 == 0
 
 
+def drop_triggers(ledger: Ledger) -> None:
+    """As somebody may who can alter the schema."""
+    tables = {"nothing_is_given_back": "balance", "head_is_never_removed": "head", "stop_is_for_good": "head"}
+    tables |= {"entry_is_never_changed": "entry"}
+    if ledger.store.dialect == "sqlite":
+        tables |= {"entry_is_never_removed": "entry"}
+    for name, table in tables.items():
+        on = "" if ledger.store.dialect == "sqlite" else f" ON {table}"
+        ledger.store.run(f"DROP TRIGGER {name}{on}")
+
+
+def rewrite(ledger: Ledger, change: Callable[[Entry], Entry | None]) -> None:
+    """Alter entries and compute every hash anew: what only the meaning of the entries can tell."""
+    rows = ledger.store.run(
+        "SELECT domain, seq, kind, made, charges, request, step, tenant, token, note FROM entry "
+        "WHERE domain = ? ORDER BY seq",
+        (PEOPLE,),
+    )
+    make: Any = Entry
+    entries: list[Entry] = [make(*row[:4], unpacked(bytes(row[4])), *row[5:]) for row in rows]
+    kept = [entry for entry in map(change, entries) if entry is not None]
+    drop_triggers(ledger)
+    ledger.store.run("DELETE FROM entry WHERE domain = ?", (PEOPLE,))
+    ledger.store.run("UPDATE head SET seq = -1, hash = ?, private = 0, public = 0", (GENESIS,))
+    ledger._append(PEOPLE, kept)
+
+
 class TestVerification:
     @pytest.mark.parametrize(
         ("alteration", "message"),
         [
-            ("UPDATE entry SET token = 9 WHERE seq = 1", "Entry 1 .* does not match its hash"),
-            ("UPDATE entry SET tenant = NULL WHERE seq = 2", "Entry 2 .* does not match its hash"),
-            ("DELETE FROM entry WHERE seq = 1", "Entry 1 .* is missing"),
-            ("DELETE FROM entry WHERE seq = 3", "not the end of its chain"),
+            ("UPDATE entry SET token = 9 WHERE seq = 2", "Entry 2 .* does not match its hash"),
+            ("UPDATE entry SET tenant = NULL WHERE seq = 3", "Entry 3 .* does not match its hash"),
+            ("DELETE FROM entry WHERE seq = 2", "Entry 2 .* is missing"),
+            ("DELETE FROM entry WHERE seq = 4", "not the end of its chain"),
             ("UPDATE balance SET spent = 0 WHERE part = 1", "not what its entries add up to"),
             ("UPDATE balance SET budget = 2000000000", "not what its entries add up to"),
+            ("UPDATE balance SET leased = 1", "leases that no entry speaks of"),
+            ("DELETE FROM balance", "balances of domain people are gone"),
             ("UPDATE domain SET renyi_order = 3", "terms of domain"),
-            ("UPDATE domain SET neighbours = 'removed part'", "terms of domain"),
+            ("UPDATE domain SET mechanism = 'certified'", "terms of domain"),
+            ("UPDATE domain SET unit = 'block'", "terms of domain"),
             ("UPDATE head SET stopped = 2", "not the end of its chain"),
             ("UPDATE head SET private = 2", "not as many as its entries"),
+            ("DELETE FROM model", "models of domain"),
+            ("UPDATE model SET partitioning = 'x'", "models of domain"),
         ],
     )
     def test_finds(self, ledger: Ledger, alteration: str, message: str) -> None:
         tokens(ledger, *(draw(step, 0.1, 0.2) for step in range(3)))
-        assert verify(ledger, PEOPLE).entries == 4
-        drop = "DROP TRIGGER {}" if ledger.store.dialect == "sqlite" else "DROP TRIGGER {} ON entry"
-        names = ["entry_is_never_changed"]
-        names += ["entry_is_never_removed"] if ledger.store.dialect == "sqlite" else []
-        for name in names:  # somebody who may alter the schema
-            ledger.store.run(drop.format(name))
+        assert verify(ledger, PEOPLE).entries == 5
+        drop_triggers(ledger)
         ledger.store.run(alteration)
         with pytest.raises(Tampered, match=message):
             verify(ledger, PEOPLE)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"charges": (10**9 + 1, 0)}, "passes the budget"),
+            ({"charges": (-1, 0)}, "does not charge every part"),
+            ({"charges": (1,)}, "does not charge every part"),
+            ({"kind": "public"}, "answers against the stop"),
+            ({"kind": "model", "note": "{}"}, "cannot be read"),
+            ({"kind": "terms"}, "terms in the wrong place"),
+            ({"kind": "anchor"}, "charges what must be free"),
+            ({"kind": "repartition", "note": '{"parts": 2, "partition": "x", "carried": 5}'}, "another sum"),
+        ],
+    )
+    def test_finds_by_its_meaning_what_was_hashed_anew(
+        self, ledger: Ledger, change: dict[str, Any], message: str
+    ) -> None:
+        """Entry 2 of: terms, model, token, token, stop, public."""
+        tokens(ledger, draw(0, 0.1, 0.2), draw(1, 0.1, 0.2), draw(2, 2.0, 2.0))
+        rewrite(ledger, lambda entry: replace(entry, **change) if entry.seq == 2 else entry)
+        with pytest.raises(Tampered, match=message):
+            verify(ledger, PEOPLE)
+
+    def test_finds_a_second_stop(self, ledger: Ledger) -> None:
+        tokens(ledger, draw(0, 0.1, 0.2), draw(1, 2.0, 2.0))
+        free: dict[str, Any] = {"kind": "stop", "charges": (0, 0)}
+        rewrite(ledger, lambda entry: replace(entry, **free) if entry.kind == "token" else entry)
+        with pytest.raises(Tampered, match="stops a second time"):
+            verify(ledger, PEOPLE)
+
+    def test_finds_a_private_answer_after_the_stop(self, ledger: Ledger) -> None:
+        tokens(ledger, draw(0, 0.1, 0.2), draw(1, 2.0, 2.0))
+        rewrite(ledger, lambda entry: replace(entry, kind="token") if entry.kind == "public" else entry)
+        with pytest.raises(Tampered, match="answers against the stop"):
+            verify(ledger, PEOPLE)
+
+    def test_answers_may_go_on_meanwhile(self, ledger: Ledger) -> None:
+        """Every charge that was answered during a verification is there when it has ended."""
+        for step in range(40):
+            tokens(ledger, *(draw(40 * step + row, 1e-6, 1e-6) for row in range(40)))
+        paused = threading.Event()
+
+        def answers() -> None:
+            for step in range(10):
+                tokens(ledger, draw(step, 1e-6, 1e-6, request="meanwhile"))
+            paused.set()
+
+        class Answering(Silent):
+            def advance(self, units: int, note: str = "") -> None:
+                thread = threading.Thread(target=answers)
+                if not paused.is_set():
+                    thread.start()
+                    thread.join()
+
+        found = verify(ledger, PEOPLE, Answering())
+        assert found.entries == 2 + 1600 + 10
+        assert len(ledger.tokens_of(PEOPLE, "meanwhile")) == 10
 
     def test_a_balance_is_the_sum_of_its_charges(self, ledger: Ledger) -> None:
         """I3."""
@@ -251,69 +479,167 @@ class TestVerification:
         tokens(ledger, *(draw(step, *both) for step, both in enumerate(charges)))
         spent = ledger.balance(PEOPLE).spent
         assert spent == tuple(sum(math.ceil(both[part] * 10**9) for both in charges[:]) for part in (0, 1))
-        assert verify(ledger, PEOPLE).entries == 21
+        assert verify(ledger, PEOPLE).entries == 22
+
+
+class TestThreads:
+    def test_nobody_sees_what_may_still_be_undone(self, ledger: Ledger) -> None:
+        """Or a replay would send a token that nobody paid for."""
+        seen: list[list[int]] = []
+        reading = threading.Thread(target=lambda: seen.append(ledger.tokens_of(PEOPLE, "r")))
+        with pytest.raises(RuntimeError, match="fault"), ledger.writing():
+            ledger._append(PEOPLE, [Entry(PEOPLE, -1, "token", "", (0, 0), "r", 0, "t", PRIVATE)])
+            reading.start()
+            time.sleep(0.2)
+            assert not seen
+            raise RuntimeError("fault")
+        reading.join()
+        assert seen == [[]]
+
+    def test_a_transaction_within_a_transaction_is_refused(self, ledger: Ledger) -> None:
+        """It would be undone with the outer one, after its answer has left."""
+        with pytest.raises(LedgerUnavailable, match="within a transaction"), ledger.store.transaction():
+            tokens(ledger, draw(0, 0.1, 0.1))
+
+    def test_parallel_steps_add_up(self, ledger: Ledger) -> None:
+        def client(number: int) -> int:
+            charges = (0.003, 0.002)
+            return sum(
+                tokens(ledger, draw(step, *charges, request=str(number))) == [PRIVATE] for step in range(20)
+            )
+
+        with ThreadPoolExecutor(8) as clients:
+            private = sum(clients.map(client, range(20)))
+        assert ledger.balance(PEOPLE).spent == (private * 3_000_000, private * 2_000_000)
+        assert private == 333, "the last that leaves something of a budget of one"
+        verify(ledger, PEOPLE)
 
 
 class TestComposition:
-    def test_training_is_charged_to_everybody(self, ledger: Ledger) -> None:
-        tokens(ledger, draw(0, 0.25, 0.0))
-        ledger.book_training(PEOPLE, 0.5, "weights by DP-SGD")
-        assert ledger.balance(PEOPLE).spent == (750_000_000, 500_000_000)
-        verify(ledger, PEOPLE)
+    @pytest.fixture
+    def sure(self, url: str, anchor: Path) -> Iterator[Ledger]:
+        with Ledger.open(url, anchor=anchor, create=True) as made:
+            made.create(people("certified"), FIRST)
+            yield made
 
-    def test_but_not_beyond_what_is_left(self, ledger: Ledger) -> None:
-        tokens(ledger, draw(0, 0.75, 0.0))
+    def test_training_is_charged_to_everybody(self, sure: Ledger) -> None:
+        tokens(sure, draw(0, 0.25, 0.25))
+        sure.book_training(PEOPLE, 0.5, "weights by DP-SGD")
+        assert sure.balance(PEOPLE).spent == (750_000_000, 750_000_000)
+        verify(sure, PEOPLE)
+
+    def test_but_not_beyond_what_is_left(self, sure: Ledger) -> None:
+        tokens(sure, draw(0, 0.75, 0.75))
         with pytest.raises(BudgetExceeded, match="nothing was booked"):
-            ledger.book_training(PEOPLE, 0.5, "weights by DP-SGD")
-        assert ledger.balance(PEOPLE).spent == (750_000_000, 0)
+            sure.book_training(PEOPLE, 0.5, "weights by DP-SGD")
+        assert sure.balance(PEOPLE).spent == (750_000_000, 750_000_000)
 
     @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
-    def test_nor_by_a_number_that_is_none(self, ledger: Ledger, epsilon: float) -> None:
+    def test_nor_by_a_number_that_is_none(self, sure: Ledger, epsilon: float) -> None:
         with pytest.raises(InputError):
-            ledger.book_training(PEOPLE, epsilon, "x")
+            sure.book_training(PEOPLE, epsilon, "x")
+
+    def test_nor_where_no_statement_would_cover_it(self, ledger: Ledger) -> None:
+        with pytest.raises(InputError, match="instance-specific"):
+            ledger.book_training(PEOPLE, 0.1, "weights")
+        ledger.create(*other_people("individual"))
+        ledger.book_training("others", 0.1, "weights, before anything was answered")
+        tokens(ledger, draw(0, 0.1, 0.0), model="model-9", domain="others")
+        with pytest.raises(InputError, match="has answered"):
+            ledger.book_training("others", 0.1, "weights")
 
     def test_the_same_people_in_other_parts_keep_the_most_that_was_spent(self, ledger: Ledger) -> None:
         tokens(ledger, draw(0, 0.25, 0.5))
-        ledger.repartition(PEOPLE, parts=3, partition="partition-2", note="retrained")
-        balance = ledger.balance(PEOPLE)
-        assert balance.spent == (500_000_000,) * 3
+        second = Model("model-2", "second", 3, "partition-2", "corpus-1")
+        with pytest.raises(InputError, match="--repartition"):
+            ledger.attach(PEOPLE, second)
+        assert ledger.balance(PEOPLE).spent == (250_000_000, 500_000_000)
+        ledger.attach(PEOPLE, second, repartition=True)
+        assert ledger.balance(PEOPLE).spent == (500_000_000,) * 3
         assert ledger.domain(PEOPLE).partition == "partition-2"
-        assert [
-            a.token for a in ledger.answer(PEOPLE, [draw(1, 0.1, 0.1, 0.1)], mechanism="submix-guarded")
-        ] == [PRIVATE]
+        assert tokens(ledger, draw(1, 0.1, 0.1, 0.1), model="model-2") == [PRIVATE]
         verify(ledger, PEOPLE)
+
+    def test_an_ensemble_of_the_old_parts_answers_no_more(self, ledger: Ledger) -> None:
+        """Its part 0 is not the people of part 0 now."""
+        ledger.attach(PEOPLE, Model("model-2", "second", 2, "partition-2", "corpus-1"), repartition=True)
+        with pytest.raises(InputError, match="in other parts now"):
+            tokens(ledger, draw(0, 0.1, 0.1), model="model-1")
+        assert (ledger.domain_of("model-1"), ledger.domain_of("model-2")) == (None, PEOPLE)
+        with pytest.raises(InputError, match="partition of then"):
+            ledger.attach(PEOPLE, FIRST, repartition=True)
 
     def test_a_stop_survives_a_new_partition(self, ledger: Ledger) -> None:
         tokens(ledger, draw(0, 2.0, 0.0))
-        ledger.repartition(PEOPLE, parts=1, partition="partition-2")
-        assert [a.token for a in ledger.answer(PEOPLE, [draw(1, 0.0)], mechanism="submix-guarded")] == [
-            PUBLIC
-        ]
+        ledger.attach(PEOPLE, Model("model-2", "second", 1, "partition-2", "corpus-1"), repartition=True)
+        assert tokens(ledger, draw(1, 0.0), model="model-2") == [PUBLIC]
         verify(ledger, PEOPLE)
 
-    def test_a_model_answers_from_one_domain(self, ledger: Ledger) -> None:
-        ledger.create(Domain("others", 2.0, 2, "partition-1", 1.0))
-        ledger.attach("model-1", "run", PEOPLE, "partition-1")
-        ledger.attach("model-1", "run", PEOPLE, "partition-1")  # again is no harm
-        ledger.attach("model-2", "retrained", PEOPLE, "partition-1")
-        assert (ledger.domain_of("model-1"), ledger.domain_of("model-3")) == (PEOPLE, None)
-        with pytest.raises(InputError, match="answers from domain people already"):
-            ledger.attach("model-1", "run", "others", "partition-1")
-        with pytest.raises(InputError, match="--repartition"):
-            ledger.attach("model-3", "run", PEOPLE, "partition-2")
+    def test_a_retrained_ensemble_shares_the_budget(self, ledger: Ledger) -> None:
+        second = replace(FIRST, fingerprint="model-2", corpus="corpus-2")
+        ledger.attach(PEOPLE, second)
+        ledger.attach(PEOPLE, second)  # again is no harm
+        tokens(ledger, draw(0, 0.5, 0.0))
+        assert tokens(ledger, draw(1, 0.6, 0.0), model="model-2") == [PUBLIC]
+        assert statement(ledger, PEOPLE).models == ("first", "first")
+
+    @pytest.mark.parametrize(
+        "again",
+        [
+            {"fingerprint": "m", "partition": "p"},  # the same text
+            {"fingerprint": "m", "corpus": "c"},  # the same partition
+            {"partition": "p", "corpus": "c"},  # the same ensemble
+        ],
+    )
+    def test_a_budget_is_not_given_twice(self, ledger: Ledger, again: dict[str, Any]) -> None:
+        model = replace(FIRST, **again)
+        with pytest.raises(InputError, match="not given twice"):
+            ledger.create(Domain("fresh", 2.0, 2, model.partition, 1.0), model)
+
+    def test_what_a_statement_may_say(self, ledger: Ledger) -> None:
+        """By its terms, from the first day on, and for users where parts have changed."""
+        said = statement(ledger, PEOPLE).guarantee
+        assert said is not None
+        assert (said.kind, said.unit, said.epsilon) == ("rop", "part", 1.0)
+        words = ("the vocabulary, which was built from private text",)
+        second = Model("model-2", "second", 2, "partition-2", "corpus-1", words)
+        ledger.attach(PEOPLE, second, repartition=True)
+        assert statement(ledger, PEOPLE).guarantee is None
+        assert "no statement that covers both" in statement(ledger, PEOPLE).caveats[0]
+        domain, model = other_people("certified")
+        ledger.create(replace(domain, unit="block"), replace(model, outside=words))
+        said = statement(ledger, "others").guarantee
+        assert said is not None
+        assert (said.kind, said.unit, said.outside) == ("rdp", "part", words)
+        ledger.attach("others", replace(model, fingerprint="m", partition="p"), repartition=True)
+        said = statement(ledger, "others").guarantee
+        assert said is not None
+        assert (said.unit, said.epsilon) == ("block", 3.0)
+        assert said.order == pytest.approx(4 / 3)
 
     def test_a_domain_is_made_once(self, ledger: Ledger) -> None:
         with pytest.raises(InputError, match="has a domain people already"):
-            ledger.create(Domain(PEOPLE, 2.0, 2, "partition-1", 5.0))
+            ledger.create(people(epsilon=5.0), FIRST)
 
     @pytest.mark.parametrize(
         "terms",
-        [("", 2.0, 2, 1.0), ("x", 1.0, 2, 1.0), ("x", 2.0, 0, 1.0), ("x", 2.0, 2, 0.0), ("x\n", 2, 2, 1)],
+        [
+            ("", 2.0, 2, 1.0),
+            ("x", 1.0, 2, 1.0),
+            ("x", 2.0, 0, 1.0),
+            ("x", 2.0, 2, 0.0),
+            ("x\n", 2, 2, 1),
+            ("x", 2, 2, 1e-10),
+        ],
     )
     def test_terms_are_checked(self, terms: tuple[str, float, int, float]) -> None:
         name, order, parts, epsilon = terms
         with pytest.raises(InputError):
             Domain(name, order, parts, "p", epsilon)
+        wrong: list[dict[str, Any]] = [{"mechanism": "nonprivate"}, {"unit": "household"}]
+        for field in wrong:
+            with pytest.raises(InputError):
+                replace(people(), **field)
 
 
 class TestAccess:
@@ -413,11 +739,9 @@ class TestDurability:
         self, postgres: str, anchor: Path
     ) -> None:
         """I9."""
-        from tests.ledger.conftest import new_database
-
         url = new_database(postgres)
         ledger = Ledger.open(url, anchor=anchor, create=True)
-        ledger.create(Domain(PEOPLE, 2.0, 2, "partition-1", 1.0))
+        ledger.create(people(), FIRST)
         tokens(ledger, draw(0, 0.1, 0.1))
         with psycopg.connect(url, autocommit=True) as admin:
             admin.execute(
@@ -426,17 +750,38 @@ class TestDurability:
             )
         with pytest.raises(LedgerUnavailable):
             tokens(ledger, draw(1, 0.1, 0.1))
-        with pytest.raises(LedgerUnavailable, match="failed before"):
-            tokens(ledger, draw(2, 0.1, 0.1))
+        with pytest.raises(LedgerUnavailable, match="failed before"), ledger.writing():
+            pass
         ledger.close()
         with Ledger.open(url, anchor=anchor) as again:
-            assert again.balance(PEOPLE).entries == 2
+            assert again.balance(PEOPLE).entries == 3
             assert tokens(again, draw(1, 0.1, 0.1)) == [PRIVATE]
 
     def test_an_unreachable_server_is_a_sentence_without_its_password(self) -> None:
         with pytest.raises(LedgerUnavailable, match="check the URL") as raised:
             Ledger.open("postgresql://someone:hunter2@127.0.0.1:1/db")
         assert "hunter2" not in str(raised.value)
+        with pytest.raises(InputError, match="cannot be read") as misspelt:
+            Ledger.open("postgresql://someone:hun%zzter2@127.0.0.1:1/db")
+        assert "zzter2" not in str(misspelt.value)
+        assert place_of("postgresql://a:b@host:5/db?password=hunter2") == "postgresql://host:5/db"
+
+    def test_a_reload_of_the_server_does_not_change_the_session(self, postgres: str, anchor: Path) -> None:
+        url = new_database(postgres)
+        with (
+            Ledger.open(url, anchor=anchor, create=True) as ledger,
+            psycopg.connect(url, autocommit=True) as admin,
+        ):
+            admin.execute("ALTER SYSTEM SET synchronous_commit TO off")
+            admin.execute("SELECT pg_reload_conf()")
+            time.sleep(0.5)
+            try:
+                assert admin.execute("SHOW synchronous_commit").fetchone() == ("off",)
+                assert ledger.store.durability()["synchronous_commit"] == "on"
+            finally:
+                admin.execute("ALTER SYSTEM RESET synchronous_commit")
+                admin.execute("SELECT pg_reload_conf()")
+                time.sleep(0.5)
 
 
 def test_the_ledger_needs_no_torch() -> None:

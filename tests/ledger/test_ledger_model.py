@@ -8,10 +8,10 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tacit.errors import BudgetExceeded
-from tacit.ledger import Domain, Draw, Ledger, verify
+from tacit.ledger import Domain, Draw, Ledger, Model, verify
 
 BILLION = 10**9
 charges = st.one_of(
@@ -19,20 +19,20 @@ charges = st.one_of(
 )
 
 
-class Model:
+class Expected:
     """What a ledger is meant to do, without a database."""
 
-    def __init__(self, parts: int) -> None:
-        self.spent, self.stopped, self.entries = [0] * parts, False, 1
+    def __init__(self, parts: int, *, strict: bool) -> None:
+        self.spent, self.stopped, self.entries, self.strict = [0] * parts, False, 2, strict
 
-    def answer(self, asked: list[list[float]], *, strict: bool) -> list[bool]:
+    def answer(self, asked: list[list[float]]) -> list[bool]:
         private = []
         for row in asked:
             after = [
                 spent + math.ceil(c * BILLION) if 0 <= c < math.inf else math.inf
                 for spent, c in zip(self.spent, row, strict=True)
             ]
-            most = BILLION - 1 if strict else BILLION
+            most = BILLION - 1 if self.strict else BILLION
             if not self.stopped and max(after) > most:
                 self.stopped = True
                 self.entries += 1
@@ -44,24 +44,32 @@ class Model:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    @initialize(parts=st.integers(1, 3))
-    def begin(self, parts: int) -> None:
+    @initialize(parts=st.integers(1, 3), mechanism=st.sampled_from(["certified", "submix-guarded"]))
+    def begin(self, parts: int, mechanism: str) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.url, self.parts, self.step = str(Path(self.folder.name) / "ledger.db"), parts, 0
+        self.number, self.mechanism = 0, mechanism
         self.ledger = Ledger.open(self.url, create=True)
-        self.ledger.create(Domain("d", 2.0, parts, "p", 1.0))
-        self.model = Model(parts)
+        self.ledger.create(Domain("d", 2.0, parts, "p0", 1.0, mechanism), self.ensemble)
+        self.model = Expected(parts, strict=mechanism == "submix-guarded")
 
-    @rule(data=st.data(), count=st.integers(1, 4), strict=st.booleans())
-    def answer(self, data: st.DataObject, count: int, strict: bool) -> None:
+    @property
+    def ensemble(self) -> Model:
+        return Model(f"m{self.number}", "run", self.parts, f"p{self.number}", "c")
+
+    @rule(data=st.data(), count=st.integers(1, 4))
+    def answer(self, data: st.DataObject, count: int) -> None:
         asked = [[data.draw(charges) for _ in range(self.parts)] for _ in range(count)]
         draws = [Draw("r", self.step + i, "t", row, 1, 2) for i, row in enumerate(asked)]
         self.step += count
-        given = self.ledger.answer("d", draws, mechanism="submix-guarded", strict=strict)
-        expected = self.model.answer(asked, strict=strict)
+        given = self.ledger.answer(
+            "d", draws, model=self.ensemble.fingerprint, mechanism=self.mechanism, order=2.0
+        )
+        expected = self.model.answer(asked)
         assert [answer.was_private for answer in given] == expected
         assert [answer.token for answer in given] == [1 if private else 2 for private in expected]
 
+    @precondition(lambda self: self.mechanism == "certified")
     @rule(epsilon=st.floats(1e-9, 1.0))
     def train(self, epsilon: float) -> None:
         charge = math.ceil(epsilon * BILLION)
@@ -77,9 +85,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(parts=st.integers(1, 3))
     def repartition(self, parts: int) -> None:
-        self.ledger.repartition("d", parts=parts, partition="q")
-        self.model.spent, self.parts = [max(self.model.spent)] * parts, parts
-        self.model.entries += 1
+        self.number, self.parts = self.number + 1, parts
+        self.ledger.attach("d", self.ensemble, repartition=True)
+        self.model.spent = [max(self.model.spent)] * parts
+        self.model.entries += 2
 
     @rule()
     def restart(self) -> None:

@@ -10,7 +10,6 @@ import typer
 from tacit import ledger as ledgers
 from tacit.cli import console
 from tacit.cli.console import JsonFlag
-from tacit.errors import InputError
 from tacit.privacy.filter import NANO
 from tacit.runs import Run
 
@@ -31,7 +30,8 @@ AnchorOption = Annotated[
     Path | None,
     typer.Option(
         "--anchor",
-        help="The note against rollback, best on another disk; default: TACIT_ANCHOR, or beside the file.",
+        help="The note against rollback, best on another disk; default: in TACIT_ANCHORS, or beside "
+        "the file.",
         show_default=False,
     ),
 ]
@@ -52,17 +52,17 @@ def init(
     run: RunArgument,
     epsilon: Annotated[float, typer.Option(help="Budget of every part, in nats at the order.")],
     order: Annotated[float, typer.Option(help="Renyi order.")] = 2.0,
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            help="What will answer: certified or individual (RDP); submix-guarded, submix, gnmax "
+            "(instance-specific); subsample_aggregate."
+        ),
+    ] = "certified",
     domain: Annotated[
         str | None,
         typer.Option(help="A name for these people; default: the Run's folder.", show_default=False),
     ] = None,
-    unguarded: Annotated[
-        bool,
-        typer.Option(
-            "--unguarded",
-            help="For SubMix without guard only, whose charges compare with one part less.",
-        ),
-    ] = False,
     ledger: LedgerOption = None,
     anchor: AnchorOption = None,
     as_json: JsonFlag = False,
@@ -73,19 +73,13 @@ def init(
 
         tacit ledger init runs/submix --epsilon 2
     """
-    fingerprint, parts, partition = _identity(run)
-    name = domain or run.resolve().name
+    model, unit = _model_of(run)
+    name = domain or model.name
+    account = ledgers.Domain(name, order, model.parts, model.partition, epsilon, mechanism, unit)
     with open_ledger(ledger, anchor, create=True) as book:
-        if other := book.domain_of(fingerprint):
-            raise InputError(f"{run} answers from domain {other} already; a budget is not given twice.")
-        neighbours: Any = "removed part" if unguarded else "null part"
-        book.create(ledgers.Domain(name, order, parts, partition, epsilon, neighbours))
-        book.attach(fingerprint, run.resolve().name, name, partition)
-        console.show(
-            {"domain": name, "ledger": book.store.name, "anchor": str(book.anchor.path)}
-            | _terms(book.domain(name)),
-            as_json=as_json,
-        )
+        book.create(account, model)
+        where = {"domain": name, "ledger": book.store.name, "anchor": str(book.anchor.path)}
+        console.show(where | _terms(account), as_json=as_json)
 
 
 @app.command()
@@ -96,7 +90,8 @@ def attach(
         bool,
         typer.Option(
             "--repartition",
-            help="The same people in other parts: every part takes over the most that any has spent.",
+            help="The same people in other parts: every part takes over the most that any has spent, and "
+            "ensembles of the old parts answer no more.",
         ),
     ] = False,
     ledger: LedgerOption = None,
@@ -109,19 +104,21 @@ def attach(
 
         tacit ledger attach runs/again --domain submix --repartition
     """
-    fingerprint, parts, partition = _identity(run)
+    model, _ = _model_of(run)
     with open_ledger(ledger, anchor) as book:
         name = ledgers.only_domain(book, domain)
-        if repartition and book.domain(name).partition != partition:
-            book.repartition(name, parts=parts, partition=partition, note=run.resolve().name)
-        book.attach(fingerprint, run.resolve().name, name, partition)
+        book.attach(name, model, repartition=repartition)
         console.show({"domain": name} | _terms(book.domain(name)), as_json=as_json)
 
 
 @app.command()
 def book(
     epsilon: Annotated[
-        float, typer.Option(help="Renyi bound at the domain's order, for one user's text replaced.")
+        float,
+        typer.Option(
+            help="Renyi bound at the domain's order, for one user's text replaced; not the epsilon of an "
+            "(epsilon, delta) statement."
+        ),
     ],
     note: Annotated[str, typer.Option(help="What was released.")],
     domain: DomainOption = None,
@@ -179,10 +176,10 @@ def statement(
         "models": ", ".join(found.models) or None,
         "private answers": found.balance.private_answers,
         "public answers": found.balance.public_answers,
-        "by mechanism": ", ".join(f"{name}: {count:,}" for name, count in found.answers.items()) or None,
         "also released": "; ".join(f"{one.note} (epsilon {one.epsilon:g})" for one in found.training) or None,
         "used by the worst part": f"{found.balance.worst:.2%}",
         "stopped": found.balance.stopped,
+        "new anchors": found.new_anchors,
         "guarantee": "none" if guarantee is None else str(guarantee),
     }
     if guarantee is not None and guarantee.kind == "rdp":
@@ -190,7 +187,7 @@ def statement(
     console.show(_terms(found.domain) | shown, as_json=False, title=f"Domain {found.domain.id}")
     for caveat in found.caveats:
         console.say(caveat)
-    console.say("Terms and guarantee may be published; counts by mechanism, spending and STOP may not.")
+    console.say("Terms and guarantee may be published; spending, STOP and who answered may not.")
 
 
 @app.command()
@@ -222,7 +219,7 @@ def backup(
     anchor: AnchorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Copy the ledger to a new file. An older copy is refused later, because it would give budget back.
+    """Copy the ledger to a new file. Where it is older than its anchor it is refused: it gives budget back.
 
     Example:
 
@@ -233,29 +230,34 @@ def backup(
     console.show({"backup": str(output)}, as_json=as_json)
 
 
+@app.command(name="new-anchor")
+def new_anchor(ledger: LedgerOption = None, anchor: AnchorOption = None, as_json: JsonFlag = False) -> None:
+    """Begin a new anchor where it is lost. Only for the newest ledger: its entries say so ever after.
+
+    Example:
+
+        tacit ledger new-anchor
+    """
+    url = ledger or ledgers.default_ledger()
+    with ledgers.Ledger.open(url, anchor=anchor, new_anchor=True) as account:
+        console.show({"anchor": str(account.anchor.path)}, as_json=as_json)
+
+
 @app.command()
-def path(ledger: LedgerOption = None, anchor: AnchorOption = None, as_json: JsonFlag = False) -> None:
-    """Where the ledger and its anchor are.
+def path(ledger: LedgerOption = None, as_json: JsonFlag = False) -> None:
+    """Where the ledger is.
 
     Example:
 
         tacit ledger path
     """
-    url = ledger or ledgers.default_ledger()
-    where = url.rsplit("@", 1)[-1] if "://" in url else url
-    content = {"ledger": where, "anchor": str(anchor or ledgers.default_anchor(url))}
-    console.show(content, as_json=as_json)
+    console.show({"ledger": ledgers.place_of(ledger or ledgers.default_ledger())}, as_json=as_json)
 
 
-def _identity(folder: Path) -> tuple[str, int, str]:
-    """A Run's own mark, its number of parts, and the mark of who is in which part."""
-    from tacit.corpus.partition import Partition
+def _model_of(folder: Path) -> tuple[ledgers.Model, Any]:
+    from tacit.prediction.accounts import model_of
 
-    run = Run.open(folder)
-    if run.manifest.ensemble is None:
-        raise InputError(f"{folder} is no ensemble; only answers of ensembles are charged one by one.")
-    partition = Partition.load(folder / "private" / "partition")
-    return run.manifest.weights_fingerprint, run.manifest.ensemble.parts, partition.fingerprint
+    return model_of(Run.open(folder))
 
 
 def _terms(domain: ledgers.Domain) -> dict[str, Any]:
@@ -263,7 +265,8 @@ def _terms(domain: ledgers.Domain) -> dict[str, Any]:
         "order": domain.order,
         "epsilon": domain.epsilon,
         "parts": domain.parts,
-        "neighbours": domain.neighbours,
+        "mechanism": domain.mechanism,
+        "neighbours": domain.rule.neighbours,
     }
 
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from tacit.errors import InputError
 from tacit.evaluation.mechanism_report import MechanismRow
 from tacit.evaluation.mechanism_settings import Grid, Setting, TargetSource
-from tacit.files import read_json
 from tacit.recipes import parse_recipe
 from tacit.runs import Run
 
@@ -66,7 +65,7 @@ def check_surrogate(surrogate: Run, run: Run) -> tuple[str, ...]:
             f"{surrogate.folder} started from another public model than {run.folder}; train it from the same."
         )
     if (
-        corpus_fingerprint(surrogate) == corpus_fingerprint(run)
+        surrogate.corpus_fingerprint() == run.corpus_fingerprint()
         and run.manifest.guarantee["kind"] != "public"
     ):
         raise InputError(
@@ -83,12 +82,3 @@ def check_surrogate(surrogate: Run, run: Run) -> tuple[str, ...]:
     if not differing:
         return ()
     return (f"The surrogate's recipe differs in {' and '.join(differing)}: its target may fit less well.",)
-
-
-def corpus_fingerprint(run: Run) -> str:
-    """The fingerprint of the text that a Run was made from: the owner's to read."""
-    path = run.folder / "private" / "data.json"
-    found = read_json(path, "it is needed to tell the texts of two Runs apart").get("corpus_fingerprint")
-    if not isinstance(found, str):
-        raise InputError(f"{path} is damaged; restore it or train again.")
-    return found

@@ -39,6 +39,7 @@ from tacit.statistics import FloatArray
 
 # Distributions held at once: 8 bytes each, and mechanisms make some copies. More is not faster.
 _ENTRIES_AT_ONCE: Final = 4_000_000
+_SMALL_AT_ONCE: Final = 64  # queries over some tokens only
 # The sampler draws every token with at least this probability; a pmf with zeros is not what is answered.
 _LEAST: Final = 2.0**-62
 
@@ -118,6 +119,19 @@ class _Queries:
         )
 
 
+def _together(some: list[_Queries]) -> _Queries:
+    """Successive queries as one."""
+    if len(some) == 1:
+        return some[0]
+    return _Queries(
+        some[0].start,
+        torch.cat([one.members for one in some]),
+        torch.cat([one.public for one in some]),
+        torch.cat([one.tokens for one in some]),
+        some[0].approximate,
+    )
+
+
 @torch.inference_mode()
 def trace(
     ensemble: Ensemble,
@@ -137,14 +151,27 @@ def trace(
     probes = [_ProbeInProgress(probe, count) for probe in dict.fromkeys(map(probe_of, settings))]
     fading = [_Fading(setting, blocks) for setting in settings if setting.choice.name == "individual"]
     progress.phase("answering held-out queries", count)
+    waiting: list[_Queries] = []
+
+    def observe_waiting() -> None:
+        queries = _together(waiting)
+        waiting.clear()
+        mixtures = {probe.probe: probe.observe(queries) for probe in probes if probe.mixes}
+        for running in fading:
+            running.observe(queries, mixtures[probe_of(running.setting)], public[queries.rows])
+
     for queries in _queries(ensemble, blocks):
         public[queries.rows], members[queries.rows] = _plain(queries)
-        short = queries.condensed(support)
-        mixtures = {probe.probe: probe.observe(short if probe.mixes else queries) for probe in probes}
-        for running in fading:
-            mixture = mixtures[probe_of(running.setting)]
-            running.observe(short, mixture, public[queries.rows])
+        for probe in probes:
+            if not probe.mixes:
+                probe.observe(queries)
+        waiting.append(queries.condensed(support))
+        # Over some tokens only, a query is small, and many at once are many times faster.
+        if not waiting[-1].approximate or sum(len(one.tokens) for one in waiting) >= _SMALL_AT_ONCE:
+            observe_waiting()
         progress.advance(len(queries.tokens))
+    if waiting:
+        observe_waiting()
     return Traces(
         public,
         members,

@@ -18,7 +18,6 @@ from tacit.evaluation.calibration import (
     best_rows,
     calibrated,
     check_surrogate,
-    corpus_fingerprint,
     with_surrogate,
 )
 from tacit.evaluation.mechanism_blocks import (
@@ -251,7 +250,7 @@ def check_nonprivate(other: Run, run: Run, *, same_corpus: bool) -> None:
             f"{other.folder} started from another public model than {run.folder}; fine-tune the same one."
         )
     held_out = [recipe_of(one).held_out for one in (run, other)]
-    if same_corpus and (held_out[0] != held_out[1] or corpus_fingerprint(run) != corpus_fingerprint(other)):
+    if same_corpus and (held_out[0] != held_out[1] or run.corpus_fingerprint() != other.corpus_fingerprint()):
         raise InputError(
             f"{other.folder} was trained on other text than {run.folder}, or held out other text, and may "
             "have read what is measured on; train it with the same corpus and held_out."

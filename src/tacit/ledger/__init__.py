@@ -1,11 +1,14 @@
 """The durable spending record: charge, commit, then release. SQLite or PostgreSQL, never torch."""
 
 from tacit.ledger.access import Access, ApiKey, Tenant
-from tacit.ledger.ledger import Answer, Balance, Domain, Draw, Ledger, default_anchor, default_ledger
+from tacit.ledger.ledger import Answer, Balance, Draw, Ledger, default_ledger
 from tacit.ledger.statement import Statement, only_domain, statement
+from tacit.ledger.store import place_of
+from tacit.ledger.terms import RULES, Domain, Model, Rule
 from tacit.ledger.verification import Verified, verify
 
 __all__ = [
+    "RULES",
     "Access",
     "Answer",
     "ApiKey",
@@ -13,12 +16,14 @@ __all__ = [
     "Domain",
     "Draw",
     "Ledger",
+    "Model",
+    "Rule",
     "Statement",
     "Tenant",
     "Verified",
-    "default_anchor",
     "default_ledger",
     "only_domain",
+    "place_of",
     "statement",
     "verify",
 ]

@@ -5,16 +5,17 @@ None of this is a function of private text: tokens are counted, not charges.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
 
 from tacit.errors import InputError, KeyReused
-from tacit.ledger.ledger import Ledger
+from tacit.ledger.ledger import Ledger, now
+from tacit.ledger.terms import check_name
 
 _PREFIX = "tacit-"
+_MOST_TOKENS = 2**62
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,10 @@ class Access:
 
     def set_quota(self, tenant: str, tokens_most: int | None) -> None:
         """Make a tenant, or change how many tokens it may use in all."""
-        if not tenant or len(tenant) > 200 or not tenant.isprintable():
-            raise InputError("A tenant needs a printable name of at most 200 characters.")
-        if tokens_most is not None and tokens_most < 0:
-            raise InputError(f"tokens={tokens_most}: a quota is a number of at least 0.")
-        with self._store.transaction():
+        check_name("A tenant", tenant)
+        if tokens_most is not None and not 0 <= tokens_most < _MOST_TOKENS:
+            raise InputError(f"tokens={tokens_most}: a quota is a number of at least 0 and below 2^62.")
+        with self._ledger.writing():
             self._store.run(
                 "INSERT INTO tenant (name, tokens_most) VALUES (?, ?) "
                 "ON CONFLICT (name) DO UPDATE SET tokens_most = excluded.tokens_most",
@@ -76,10 +76,10 @@ class Access:
     def create_key(self, tenant: str) -> tuple[str, ApiKey]:
         """A new key, which is shown this once, and what is kept of it."""
         key = _PREFIX + secrets.token_urlsafe(32)
-        made = ApiKey(secrets.token_hex(4), tenant, _now(), None)
+        made = ApiKey(secrets.token_hex(4), tenant, now(), None)
         if not self._store.run("SELECT 1 FROM tenant WHERE name = ?", (tenant,)):
             self.set_quota(tenant, None)
-        with self._store.transaction():
+        with self._ledger.writing():
             self._store.run(
                 "INSERT INTO api_key (id, hash, tenant, created) VALUES (?, ?, ?, ?)",
                 (made.id, _hash(key), made.tenant, made.created),
@@ -88,12 +88,12 @@ class Access:
 
     def revoke_key(self, key_id: str) -> None:
         """From now on the key opens nothing."""
-        with self._store.transaction():
+        with self._ledger.writing():
             found = self._store.run("SELECT revoked FROM api_key WHERE id = ?", (key_id,))
             if not found:
                 raise InputError(f"There is no key {key_id}; see tacit keys list.")
             if found[0][0] is None:
-                self._store.run("UPDATE api_key SET revoked = ? WHERE id = ?", (_now(), key_id))
+                self._store.run("UPDATE api_key SET revoked = ? WHERE id = ?", (now(), key_id))
 
     def every_key(self) -> list[ApiKey]:
         """All keys ever made."""
@@ -111,41 +111,29 @@ class Access:
     def request_id(self, tenant: str, key: str | None, body: bytes) -> str:
         """The id of a request: a new one, or that of the same request before.
 
-        The same key with another body is refused: one of the two would get the other's answer.
+        The same key with another body is refused: one of the two would get the other's answer. What the same
+        request has been answered so far is in the ledger; it is given again, and then gone on with.
         """
         fresh = secrets.token_hex(16)
         if key is None:
             return fresh
-        secret = self._secret("idempotency")
+        secret = self._ledger.secret("idempotency")
         named, content = (hmac.digest(secret, part, "sha256") for part in (key.encode(), body))
-        with self._store.transaction():
+        with self._ledger.writing():
             known = self._store.run(
                 "SELECT body, id FROM request WHERE tenant = ? AND key = ?", (tenant, named)
             )
             if not known:
                 self._store.run(
                     "INSERT INTO request (tenant, key, body, id, created) VALUES (?, ?, ?, ?, ?)",
-                    (tenant, named, content, fresh, _now()),
+                    (tenant, named, content, fresh, now()),
                 )
                 return fresh
         if not hmac.compare_digest(bytes(known[0][0]), content):
             raise KeyReused("This Idempotency-Key was used with another request; use a new one.")
         return str(known[0][1])
 
-    def _secret(self, name: str) -> bytes:
-        with self._store.transaction():
-            found = self._store.run("SELECT value FROM secret WHERE name = ?", (name,))
-            if found:
-                return bytes(found[0][0])
-            value = secrets.token_bytes(32)
-            self._store.run("INSERT INTO secret (name, value) VALUES (?, ?)", (name, value))
-            return value
-
 
 def _hash(key: str) -> bytes:
     # A plain hash is enough for 256 random bits: there is nothing to guess.
     return hashlib.sha256(key.encode()).digest()
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

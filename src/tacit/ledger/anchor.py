@@ -2,8 +2,8 @@
 
 Restoring a backup gives back what has been spent since. The anchor is a small file that remembers number and
 hash of each domain's last entry; a ledger that does not reach it, or reaches it with another hash, is
-refused. Keep it on another disk than the ledger, or the same restore rolls both back. A copy of ledger and
-anchor on a second machine spends the budget twice, and no file can prevent that.
+refused, and so is a ledger whose anchor is missing. Keep it on another disk than the ledger, or the same
+restore rolls both back. Copies of both on two machines spend twice, and no file prevents that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.errors import RolledBack, Tampered
+from tacit.errors import LedgerUnavailable, RolledBack, TacitError, Tampered
 from tacit.files import read_json, write_json
 
 
@@ -25,25 +25,33 @@ class Position:
 
 
 class Anchor:
-    """The file, rewritten every so often: a rollback of less than that is not seen."""
+    """The file, rewritten before a charge when it is older than so many seconds."""
 
-    def __init__(self, path: Path, *, every_seconds: float = 5.0) -> None:
+    def __init__(self, path: Path, ledger: str, *, every_seconds: float = 5.0) -> None:
+        """``ledger`` is the id of the ledger whose anchor it is."""
         self.path = path
+        self._ledger = ledger
         self._every = every_seconds
         self._written = 0.0
 
-    def read(self) -> dict[str, Position]:
-        """What it remembers; nothing where there is no file yet."""
+    def read(self) -> dict[str, Position] | None:
+        """What it remembers; None where there is no file."""
         if not self.path.exists():
-            return {}
+            return None
         content = read_json(self.path, "restore it, or see docs/ledger.md for what to check first")
         try:
-            return {
-                str(domain): Position(int(found["seq"]), bytes.fromhex(found["hash"]))
-                for domain, found in content["domains"].items()
+            whose = content["ledger"]
+            found = {
+                str(domain): Position(int(position["seq"]), bytes.fromhex(position["hash"]))
+                for domain, position in content["domains"].items()
             }
         except (AttributeError, KeyError, TypeError, ValueError):
             raise Tampered(f"{self.path} is damaged; restore it.") from None
+        if whose != self._ledger:
+            raise RolledBack(
+                f"{self.path} is the anchor of another ledger; give this ledger's with --anchor."
+            )
+        return found
 
     def check(self, domain: str, remembered: Position, found: bytes | None) -> None:
         """Refuse a ledger whose entry at the remembered place is another one, or missing."""
@@ -59,7 +67,17 @@ class Anchor:
         content = {
             name: {"seq": position.seq, "hash": position.hash.hex()} for name, position in positions.items()
         }
-        write_json(self.path, {"version": 1, "domains": content}, private=True, overwrite=True)
+        try:
+            write_json(
+                self.path,
+                {"version": 1, "ledger": self._ledger, "domains": content},
+                private=True,
+                overwrite=True,
+            )
+        except (OSError, TacitError) as problem:
+            raise LedgerUnavailable(
+                f"The anchor {self.path} cannot be written ({problem}); nothing was released."
+            ) from None
         self._written = time.monotonic()
 
     @property

@@ -13,15 +13,17 @@ from typing import Literal
 
 from tacit.errors import Tampered
 
-Kind = Literal["terms", "token", "public", "stop", "training", "repartition"]
+Kind = Literal["terms", "model", "token", "public", "stop", "training", "repartition", "anchor"]
 GENESIS = bytes(32)
 
-# terms        the first entry of a domain: order, parts, partition, budget
+# terms        the first entry of a domain: order, parts, partition, mechanism, unit, budget
+# model        an ensemble that may answer from here on
 # token        an answer from the private mixture, with its charge
 # public       an answer from the public model: nothing charged
 # stop         from here on every answer is public
-# training     a charge for releasing something else about the same people (DP-SGD weights, statistics)
+# training     a charge for releasing something else about the same people, such as DP-SGD weights
 # repartition  the same people in other parts: every part takes over the most that any part had spent
+# anchor       somebody began a new anchor by hand
 
 
 @dataclass(frozen=True)

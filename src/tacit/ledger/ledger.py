@@ -5,9 +5,9 @@ of one ensemble, of the next one trained on the same people, weights by DP-SGD. 
 the same budget; when one part cannot pay, the domain stops for good and the public model answers.
 
 Promise: under a crash of the process at any instruction, a crash of the machine or a loss of power on storage
-that honours a sync, the ledger never shows less than was released. It may show more, by the tokens that
-were being answered. Not promised: anything against an administrator who rewrites database and anchor, or
-against two copies of both.
+that honours a sync, and under concurrent use by threads, the ledger never shows less than was released. It
+may show more, by the tokens that were being answered. Not promised: anything against an administrator who
+rewrites database and anchor, or against two copies of both.
 
 Everything here is a function of private text, except domains' terms: for the operator alone.
 """
@@ -16,62 +16,24 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
+import hmac
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Self, get_args
-from urllib.parse import urlsplit
+from typing import Self
 
-from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, Tampered
+from tacit.errors import BudgetExceeded, InputError, LedgerRefused, LedgerUnavailable, RolledBack, Tampered
 from tacit.ledger.anchor import Anchor, Position
 from tacit.ledger.entries import GENESIS, Entry, Kind, packed
 from tacit.ledger.store import Store, open_store
+from tacit.ledger.terms import Domain, Model
 from tacit.privacy.filter import NANO, nano, nano_budget
 
-_LARGEST = 2**62
-
-Neighbours = Literal["null part", "removed part"]
-# What a mechanism's charges compare with. A mechanism that bounds any change of one part also bounds its
-# replacement by nothing. Sums over both kinds would bound neither, so that a domain has one of them.
-NEIGHBOURS_OF: dict[str, Neighbours] = {
-    "certified": "null part",
-    "individual": "null part",
-    "submix-guarded": "null part",
-    "subsample_aggregate": "null part",
-    "gnmax": "null part",
-    "submix": "removed part",
-}
-
-
-@dataclass(frozen=True)
-class Domain:
-    """A set of people and the terms under which anything about them is released: public.
-
-    neighbours  what charges compare the answers with: those of the same ensemble with one part answering as
-                the public model, or with one part less (SubMix without guard)
-    """
-
-    id: str
-    order: float
-    parts: int
-    partition: str
-    epsilon: float
-    neighbours: Neighbours = "null part"
-
-    def __post_init__(self) -> None:
-        if not self.id or len(self.id) > 200 or not self.id.isprintable():
-            raise InputError("A domain needs a printable name of at most 200 characters.")
-        if not 1 < self.order < math.inf:
-            raise InputError(f"order={self.order}: a ledger needs a finite Renyi order above 1, e.g. 2.")
-        if self.parts < 1:
-            raise InputError(f"parts={self.parts}: at least one part is needed.")
-        if self.neighbours not in get_args(Neighbours):
-            raise InputError(f"neighbours={self.neighbours!r}: choose 'null part' or 'removed part'.")
-        nano_budget(self.epsilon)
+_LONGEST_NOTE = 2000
 
 
 @dataclass(frozen=True)
@@ -120,26 +82,33 @@ class Balance:
 class Ledger:
     """One open ledger; nobody else can write to it meanwhile."""
 
-    def __init__(self, store: Store, anchor: Anchor) -> None:
-        self.store, self.anchor = store, anchor
-        self._broken = False
-        self._check_anchor()
+    def __init__(self, store: Store, anchor: Path | None = None, *, new_anchor: bool = False) -> None:
+        self.store = store
+        self._broken = self._changed = False
+        name = self.secret("ledger").hex()[:32]
+        self.anchor = Anchor(anchor or _usual_anchor(store, name), name)
+        self._check(new_anchor=new_anchor)
 
     @classmethod
-    def open(cls, url: str, *, anchor: Path | None = None, create: bool = False) -> Self:
-        """Open the ledger at a path or PostgreSQL URL; refused where it is older than its anchor."""
+    def open(
+        cls, url: str, *, anchor: Path | None = None, create: bool = False, new_anchor: bool = False
+    ) -> Self:
+        """Open the ledger at a path or PostgreSQL URL; refused where it is older than its anchor.
+
+        ``new_anchor`` begins a new one where the anchor is lost; the ledger's entries say so ever after.
+        """
         store = open_store(url, create=create)
         try:
-            return cls(store, Anchor(anchor or default_anchor(url)))
+            return cls(store, anchor, new_anchor=new_anchor)
         except BaseException:
             store.close()
             raise
 
     def close(self) -> None:
-        """Write the anchor and let go."""
+        """Write the anchor, if anything has changed, and let go."""
         try:
-            if not self._broken:
-                self.anchor.write(self._positions())
+            if self._changed and not self._broken:
+                self.anchor.write(self.positions())
         finally:
             self.store.close()
 
@@ -149,56 +118,109 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Domains
+    # Domains and their models
 
-    def create(self, domain: Domain) -> None:
-        """Open an account for a set of people."""
+    def create(self, domain: Domain, model: Model) -> None:
+        """Open an account for a set of people, with the ensemble that will answer."""
         budget = nano_budget(domain.epsilon)
-        with self._writing():
+        if (model.parts, model.partition) != (domain.parts, domain.partition):
+            raise InputError("A domain begins with the partition of its first ensemble.")
+        with self.writing():
             if self.store.run("SELECT 1 FROM domain WHERE id = ?", (domain.id,)):
                 raise InputError(
                     f"The ledger has a domain {domain.id} already; attach the Run to it with tacit ledger "
                     "attach, or choose another --domain if these are other people."
                 )
+            known = self.store.run(
+                "SELECT domain FROM model WHERE fingerprint = ? OR partitioning = ? OR corpus = ?",
+                (model.fingerprint, model.partition, self._keyed(model.corpus)),
+            )
+            if known:
+                raise InputError(
+                    f"The people of {model.name} have a budget already, in domain {known[0][0]}, and a "
+                    "budget is not given twice; attach the Run there with tacit ledger attach."
+                )
             self.store.run(
-                "INSERT INTO domain (id, renyi_order, parts, partitioning, neighbours, created) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (domain.id, domain.order, domain.parts, domain.partition, domain.neighbours, _now()),
+                "INSERT INTO domain VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    domain.id,
+                    domain.order,
+                    domain.parts,
+                    domain.partition,
+                    domain.mechanism,
+                    domain.unit,
+                    now(),
+                ),
             )
             self.store.run("INSERT INTO head (domain, seq, hash) VALUES (?, ?, ?)", (domain.id, -1, GENESIS))
-            self.store.run_many(
-                "INSERT INTO balance (domain, part, budget) VALUES (?, ?, ?)",
-                [(domain.id, part, budget) for part in range(domain.parts)],
-            )
+            self._set_balances(domain.id, domain.parts, budget, 0)
             terms = {
                 "order": domain.order,
                 "parts": domain.parts,
                 "partition": domain.partition,
-                "neighbours": domain.neighbours,
+                "mechanism": domain.mechanism,
+                "unit": domain.unit,
                 "budget": budget,
             }
-            note = json.dumps(terms, sort_keys=True)
-            self._append(domain.id, [self._entry(domain.id, "terms", (0,) * domain.parts, note=note)])
-        self.anchor.write(self._positions())
+            self._append(domain.id, [self._entry(domain.id, "terms", domain.parts, note=_json(terms))])
+            self._admit(domain.id, model)
+        self._remember()
+
+    def attach(self, domain: str, model: Model, *, repartition: bool = False) -> None:
+        """Let another ensemble of the same people answer from their budget.
+
+        With ``repartition`` its parts may be others: every new part begins with the most that any old one had
+        spent, because anybody may have been in that one; and ensembles of the old parts answer no more.
+        """
+        account = self.domain(domain)
+        with self.writing():
+            self._lock(domain)
+            known = self.store.run(
+                "SELECT domain, partitioning FROM model WHERE fingerprint = ?", (model.fingerprint,)
+            )
+            if known and known[0] != (domain, account.partition):
+                raise InputError(
+                    f"{model.name} belonged to domain {known[0][0]} under its partition of then; train anew."
+                )
+            if account.partition != model.partition:
+                if not repartition:
+                    raise InputError(
+                        f"{model.name} has another partition than domain {domain}; if these are the same "
+                        "people, carry their spending over with tacit ledger attach --repartition."
+                    )
+                self._repartition(domain, model)
+            if not known:
+                self._admit(domain, model)
+        self._remember()
 
     def domains(self) -> list[Domain]:
         """Every account."""
-        return [
-            Domain(str(row[0]), float(row[1]), int(row[2]), str(row[3]), int(row[4]) / NANO, row[5])
-            for row in self.store.run(
-                "SELECT id, renyi_order, parts, partitioning, "
-                "(SELECT MIN(budget) FROM balance WHERE balance.domain = domain.id), neighbours "
-                "FROM domain ORDER BY id"
-            )
-        ]
+        rows = self.store.run(
+            "SELECT id, renyi_order, parts, partitioning, (SELECT MIN(budget) FROM balance WHERE "
+            "balance.domain = domain.id), mechanism, unit FROM domain ORDER BY id"
+        )
+        for row in rows:
+            if row[4] is None:
+                raise Tampered(f"{self.store.name}: the balances of domain {row[0]} are gone; restore it.")
+        return [Domain(row[0], row[1], row[2], row[3], row[4] / NANO, row[5], row[6]) for row in rows]
 
     def domain(self, name: str) -> Domain:
         """One account by its name."""
-        for domain in self.domains():
+        every = self.domains()
+        for domain in every:
             if domain.id == name:
                 return domain
-        known = ", ".join(domain.id for domain in self.domains()) or "none"
+        known = ", ".join(domain.id for domain in every) or "none"
         raise InputError(f"The ledger has no domain {name} (it has: {known}); see tacit ledger status.")
+
+    def domain_of(self, fingerprint: str) -> str | None:
+        """The domain that an ensemble may answer from now; None for one that is unknown or of old parts."""
+        found = self.store.run(
+            "SELECT model.domain FROM model JOIN domain ON domain.id = model.domain "
+            "WHERE fingerprint = ? AND model.partitioning = domain.partitioning",
+            (fingerprint,),
+        )
+        return str(found[0][0]) if found else None
 
     def balance(self, domain: str) -> Balance:
         """What has been spent. Sensitive."""
@@ -212,82 +234,30 @@ class Ledger:
         stopped, seq, private, public = head[0]
         return Balance(budget, spent, leased, stopped is not None, int(seq) + 1, int(private), int(public))
 
-    # Models
-
-    def attach(self, fingerprint: str, name: str, domain: str, partition: str) -> None:
-        """Let an ensemble answer from a domain. Another partition of the same people is refused here."""
-        account = self.domain(domain)
-        with self._writing():
-            other = self.store.run("SELECT domain FROM model WHERE fingerprint = ?", (fingerprint,))
-            if other and other[0][0] != domain:
-                raise InputError(
-                    f"{name} answers from domain {other[0][0]} already; a new domain resets no budget."
-                )
-            if account.partition != partition:
-                raise InputError(
-                    f"{name} has another partition than domain {domain}; if these are the same people, carry "
-                    "their spending over with tacit ledger attach --repartition."
-                )
-            if not other:
-                self.store.run(
-                    "INSERT INTO model (fingerprint, domain, name, attached) VALUES (?, ?, ?, ?)",
-                    (fingerprint, domain, name, _now()),
-                )
-
-    def domain_of(self, fingerprint: str) -> str | None:
-        """The domain that an ensemble answers from."""
-        found = self.store.run("SELECT domain FROM model WHERE fingerprint = ?", (fingerprint,))
-        return str(found[0][0]) if found else None
-
-    def repartition(self, domain: str, *, parts: int, partition: str, note: str = "") -> None:
-        """The same people in other parts: every new part begins with the most that any old one had spent.
-
-        Anybody may have been in the part that spent most, so that nothing less would cover them.
-        """
-        if parts < 1:
-            raise InputError(f"parts={parts}: at least one part is needed.")
-        with self._writing():
-            self._lock(domain)
-            before = self.balance(domain)
-            if any(before.leased):
-                raise InputError(f"Domain {domain} has leases out; return them before its parts change.")
-            most, budget = max(before.spent), min(before.budget)
-            self.store.run("DELETE FROM balance WHERE domain = ?", (domain,))
-            self.store.run_many(
-                "INSERT INTO balance (domain, part, budget, spent) VALUES (?, ?, ?, ?)",
-                [(domain, part, budget, most) for part in range(parts)],
-            )
-            self.store.run(
-                "UPDATE domain SET parts = ?, partitioning = ? WHERE id = ?", (parts, partition, domain)
-            )
-            terms = {"parts": parts, "partition": partition, "carried": most, "note": note}
-            entry = self._entry(domain, "repartition", (0,) * parts, note=json.dumps(terms, sort_keys=True))
-            self._append(domain, [entry])
-
     # Charges
 
     def answer(
-        self, domain: str, draws: Sequence[Draw], *, mechanism: str, strict: bool = True
+        self, domain: str, draws: Sequence[Draw], *, model: str, mechanism: str, order: float
     ) -> list[Answer]:
         """Pay for one step's answers in one durable transaction, in order; only then may they leave.
 
+        Where a part cannot pay, the domain stops for good: that answer and all after it are the public
+        model's. Under `individual` nothing stops; a charge above what is left is a mistake of the caller,
+        who is told so, and nothing is booked.
+
         Args:
             domain: whose account.
-            draws: the step's answers. The first that some part cannot pay for stops the domain for good; it
-                and all after it are the public model's.
-            mechanism: which one mixed them; the statement says by it what holds for all answers together.
-            strict: stop when a part would have nothing left (SubMix's Algorithm 2). Else a budget may be
-                used to its last billionth, as by certified mixing, whose number of answers is public.
+            draws: the step's answers.
+            model: the fingerprint of the ensemble that answers.
+            mechanism: what mixed them, which must be the domain's.
+            order: the Renyi order of the charges, which must be the domain's.
         """
-        neighbours = NEIGHBOURS_OF.get(mechanism)
-        with self._writing():
+        self._refuse_if_broken()
+        if self.anchor.due:
+            self._remember()  # before anything is charged: a full disk must not cost budget
+        with self.writing():
             self._lock(domain)
-            terms = self.store.run("SELECT neighbours FROM domain WHERE id = ?", (domain,))[0][0]
-            if terms != neighbours:
-                raise InputError(
-                    f"Domain {domain} adds up charges against a {terms}, and {mechanism} has none of that "
-                    "kind; use another mechanism, or another domain from the beginning."
-                )
+            account = self._may_answer(domain, model, mechanism, order)
             balance = self.balance(domain)
             spent, stopped = list(balance.spent), balance.stopped
             room = [left + now for left, now in zip(balance.left, spent, strict=True)]
@@ -295,26 +265,25 @@ class Ledger:
             answers: list[Answer] = []
             for draw in draws:
                 charges = _charges(draw.charges, len(spent))
-                after = [now + charge for now, charge in zip(spent, charges, strict=True)]
-                short = any(a > r or (strict and a >= r) for a, r in zip(after, room, strict=True))
-                if not stopped and short:
+                after = [now + charge for now, charge in zip(spent, charges or (), strict=False)]
+                payable = charges is not None and _pays(account, after, room)
+                if not payable and account.rule.spending == "fading":
+                    raise LedgerRefused("A part was charged more than it had left; nothing was booked.")
+                if not stopped and not payable:
                     stopped = True
-                    entries.append(self._entry(domain, "stop", (0,) * len(spent)))
-                if stopped:
-                    charges = (0,) * len(spent)
-                else:
+                    entries.append(self._entry(domain, "stop", len(spent)))
+                if not stopped:
                     spent = after
                 answers.append(Answer(draw.public if stopped else draw.private, not stopped))
+                entry = self._entry(domain, "public" if stopped else "token", len(spent))
                 entries.append(
-                    self._entry(
-                        domain,
-                        "public" if stopped else "token",
-                        charges,
+                    replace(
+                        entry,
+                        charges=entry.charges if stopped or charges is None else charges,
                         request=draw.request,
                         step=draw.step,
                         tenant=draw.tenant,
                         token=answers[-1].token,
-                        note=mechanism,
                     )
                 )
             self._move(domain, balance.spent, spent)
@@ -326,8 +295,6 @@ class Ledger:
                 "UPDATE tenant SET tokens_used = tokens_used + ? WHERE name = ?",
                 [(count, name) for name, count in sorted(used.items())],
             )
-        if self.anchor.due:
-            self.anchor.write(self._positions())
         return answers
 
     def book_training(self, domain: str, epsilon: float, note: str) -> None:
@@ -337,22 +304,32 @@ class Ledger:
         text (DP-SGD weights, accounted with replace-one neighbours). Losses of one order add up; the
         statement then speaks of users, no longer of parts.
         """
-        if not note:
-            raise InputError("A training charge needs a note that says what was released.")
-        charge = nano(epsilon)
-        if not charge or charge >= _LARGEST:
+        _check_note(note)
+        charge = nano(epsilon) if math.isfinite(epsilon) else 0
+        if charge < 1:
             raise InputError(f"epsilon={epsilon}: a charge is a finite number above 0.")
-        with self._writing():
+        rule = self.domain(domain).rule
+        if rule.promise != "rdp":
+            raise InputError(
+                f"Domain {domain} is instance-specific: no statement covers its answers and trained weights "
+                "together; use a domain with a mechanism of RDP."
+            )
+        with self.writing():
             self._lock(domain)
             balance = self.balance(domain)
+            if rule.spending == "fading" and balance.private_answers:
+                # Whether it fits would depend on what each part has spent, which nobody may learn.
+                raise InputError(
+                    f"Domain {domain} has answered; under individual mixing, book weights before."
+                )
             if charge > min(balance.left):
                 raise BudgetExceeded(
                     f"Domain {domain} has less than epsilon={epsilon:g} left; nothing was booked."
                 )
-            charges = (charge,) * len(balance.spent)
             self._move(domain, balance.spent, [spent + charge for spent in balance.spent])
-            self._append(domain, [self._entry(domain, "training", charges, note=note)])
-        self.anchor.write(self._positions())
+            entry = self._entry(domain, "training", len(balance.spent), note=note)
+            self._append(domain, [replace(entry, charges=(charge,) * len(balance.spent))])
+        self._remember()
 
     def tokens_of(self, domain: str, request: str) -> list[int]:
         """What a request has been answered so far, in order."""
@@ -364,33 +341,103 @@ class Ledger:
     # How it is kept
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """One transaction. After a failure of the store nothing more is written: it must be opened anew."""
-        if self._broken:
-            raise LedgerUnavailable(f"{self.store.name} failed before; restart to open it again.")
+        self._refuse_if_broken()
         try:
             with self.store.transaction():
+                self._changed = True
                 yield
         except LedgerUnavailable:
             self._broken = True
             raise
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken:
+            raise LedgerUnavailable(f"{self.store.name} failed before; restart to open it again.")
+
+    def secret(self, name: str) -> bytes:
+        """A random value that this ledger has for a purpose; made when it is first asked for."""
+        found = self.store.run("SELECT value FROM secret WHERE name = ?", (name,))
+        if found:
+            return bytes(found[0][0])
+        value = secrets.token_bytes(32)
+        with self.store.transaction():
+            self.store.run("INSERT INTO secret (name, value) VALUES (?, ?)", (name, value))
+        return value
+
+    def positions(self) -> dict[str, Position]:
+        """Where each domain's chain ends."""
+        return {
+            str(row[0]): Position(int(row[1]), bytes(row[2]))
+            for row in self.store.run("SELECT domain, seq, hash FROM head")
+        }
+
+    def _keyed(self, fingerprint: str) -> bytes:
+        return hmac.digest(self._corpus_key, fingerprint.encode(), "sha256")
+
+    def _may_answer(self, domain: str, model: str, mechanism: str, order: float) -> Domain:
+        account = self.domain(domain)
+        if (mechanism, order) != (account.mechanism, account.order):
+            raise InputError(
+                f"Domain {domain} answers by {account.mechanism} at order {account.order:g}, not {mechanism} "
+                f"at order {order:g}: their charges do not add up."
+            )
+        if self.domain_of(model) != domain:
+            raise InputError(
+                f"This ensemble does not answer from domain {domain}, or its people are in other parts now; "
+                "see tacit ledger attach."
+            )
+        return account
+
+    def _admit(self, domain: str, model: Model) -> None:
+        note = {
+            "fingerprint": model.fingerprint,
+            "name": model.name,
+            "partition": model.partition,
+            "outside": list(model.outside),
+        }
+        self._append(domain, [self._entry(domain, "model", model.parts, note=_json(note))])
+        seq = self.store.run("SELECT seq FROM head WHERE domain = ?", (domain,))[0][0]
+        self.store.run(
+            "INSERT INTO model VALUES (?, ?, ?, ?, ?, ?)",
+            (model.fingerprint, domain, model.partition, self._keyed(model.corpus), model.name, seq),
+        )
+
+    def _repartition(self, domain: str, model: Model) -> None:
+        before = self.balance(domain)
+        if any(before.leased):
+            raise InputError(f"Domain {domain} has leases out; return them before its parts change.")
+        most = max(before.spent)
+        self._set_balances(domain, model.parts, min(before.budget), most)
+        self.store.run(
+            "UPDATE domain SET parts = ?, partitioning = ? WHERE id = ?",
+            (model.parts, model.partition, domain),
+        )
+        terms = {"parts": model.parts, "partition": model.partition, "carried": most}
+        self._append(domain, [self._entry(domain, "repartition", model.parts, note=_json(terms))])
+
+    def _set_balances(self, domain: str, parts: int, budget: int, spent: int) -> None:
+        self.store.run("DELETE FROM balance WHERE domain = ?", (domain,))
+        self.store.run_many(
+            "INSERT INTO balance (domain, part, budget, spent) VALUES (?, ?, ?, ?)",
+            [(domain, part, budget, spent) for part in range(parts)],
+        )
 
     def _lock(self, domain: str) -> None:
         if not self.store.run(f"SELECT 1 FROM head WHERE domain = ?{self.store.lock}", (domain,)):  # noqa: S608
             raise InputError(f"The ledger has no domain {domain}; see tacit ledger status.")
 
     def _move(self, domain: str, before: Sequence[int], after: Sequence[int]) -> None:
-        self.store.run_many(
-            "UPDATE balance SET spent = ? WHERE domain = ? AND part = ?",
-            [
-                (new, domain, part)
-                for part, (old, new) in enumerate(zip(before, after, strict=True))
-                if new != old
-            ],
-        )
+        moved = [
+            (new, domain, part)
+            for part, (old, new) in enumerate(zip(before, after, strict=True))
+            if new != old
+        ]
+        self.store.run_many("UPDATE balance SET spent = ? WHERE domain = ? AND part = ?", moved)
 
-    def _entry(self, domain: str, kind: Kind, charges: tuple[int, ...], **fields: object) -> Entry:
-        return Entry(domain=domain, seq=-1, kind=kind, made=_now(), charges=charges, **fields)  # type: ignore[arg-type]
+    def _entry(self, domain: str, kind: Kind, parts: int, note: str = "") -> Entry:
+        return Entry(domain=domain, seq=-1, kind=kind, made=now(), charges=(0,) * parts, note=note)
 
     def _append(self, domain: str, entries: Iterable[Entry]) -> None:
         """Number and chain entries behind the last one, and move the head."""
@@ -403,7 +450,7 @@ class Ledger:
             if entry.kind in answered:
                 answered[entry.kind] += 1
             numbered = replace(entry, seq=seq)
-            digest = numbered.hash_after(digest)
+            digest = numbered.hash_after(bytes(digest))
             stopped = seq if entry.kind == "stop" else stopped
             rows.append(
                 (
@@ -427,22 +474,45 @@ class Ledger:
             (seq, digest, stopped, answered["token"], answered["public"], domain),
         )
 
-    def _positions(self) -> dict[str, Position]:
-        return {
-            str(row[0]): Position(int(row[1]), bytes(row[2]))
-            for row in self.store.run("SELECT domain, seq, hash FROM head")
-        }
+    def _remember(self) -> None:
+        """Write the anchor; where that fails, nothing more is charged."""
+        try:
+            positions = self.positions()
+            self.anchor.write(positions)
+        except LedgerUnavailable:
+            self._broken = True
+            raise
 
-    def _check_anchor(self) -> None:
-        for domain, remembered in self.anchor.read().items():
-            row = self.store.run(
-                "SELECT hash FROM entry WHERE domain = ? AND seq = ?", (domain, remembered.seq)
+    def _check(self, *, new_anchor: bool) -> None:
+        """Refuse a ledger that is older than its anchor, or whose heads are not the ends of its chains."""
+        self._corpus_key = self.secret("corpus")
+        positions = self.positions()
+        every = {str(row[0]) for row in self.store.run("SELECT id FROM domain")}
+        for domain in sorted(every | set(positions)):
+            last = self.store.run(
+                "SELECT seq, hash FROM entry WHERE domain = ? ORDER BY seq DESC LIMIT 1", (domain,)
             )
-            self.anchor.check(domain, remembered, bytes(row[0][0]) if row else None)
-        for domain, position in self._positions().items():
-            last = self.store.run("SELECT MAX(seq) FROM entry WHERE domain = ?", (domain,))[0][0]
-            if last != position.seq:
+            end = Position(int(last[0][0]), bytes(last[0][1])) if last else None
+            if end is None or positions.get(domain) != end:
                 raise Tampered(f"{self.store.name}: the chain of domain {domain} does not end at its head.")
+        remembered = self.anchor.read()
+        if remembered is None and positions:
+            if not new_anchor:
+                raise RolledBack(
+                    f"The anchor {self.anchor.path} is missing, and without it an older copy of the ledger "
+                    "cannot be told from the newest; restore it or give --anchor. If this is the newest "
+                    "ledger and its anchor is lost, begin another with tacit ledger new-anchor."
+                )
+            with self.writing():
+                for domain in positions:
+                    parts = len(self.balance(domain).spent)
+                    self._append(domain, [self._entry(domain, "anchor", parts, "a new anchor was begun")])
+        for domain, position in (remembered or {}).items():
+            row = self.store.run(
+                "SELECT hash FROM entry WHERE domain = ? AND seq = ?", (domain, position.seq)
+            )
+            self.anchor.check(domain, position, bytes(row[0][0]) if row else None)
+        self._remember()
 
 
 def default_ledger() -> str:
@@ -450,16 +520,11 @@ def default_ledger() -> str:
     return os.environ.get("TACIT_LEDGER") or str(_data_folder() / "ledger.db")
 
 
-def default_anchor(url: str) -> Path:
-    """``TACIT_ANCHOR``; else beside a file, and for a database server among the user's own data."""
-    if given := os.environ.get("TACIT_ANCHOR"):
-        return Path(given).expanduser()
-    if "://" in url:
-        place = urlsplit(url)
-        whose = hashlib.sha256(f"{place.hostname}:{place.port}{place.path}".encode()).hexdigest()[:16]
-        return _data_folder() / f"postgres-{whose}.anchor"
-    path = Path(url).expanduser()
-    return path.with_name(path.name + ".anchor")
+def _usual_anchor(store: Store, ledger: str) -> Path:
+    """In the folder ``TACIT_ANCHORS`` under the ledger's id; else beside a file, or among the user's data."""
+    if folder := os.environ.get("TACIT_ANCHORS"):
+        return Path(folder).expanduser() / f"{ledger}.anchor"
+    return store.beside or _data_folder() / f"{ledger}.anchor"
 
 
 def _data_folder() -> Path:
@@ -469,14 +534,30 @@ def _data_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "tacit"
 
 
-def _charges(charges: Sequence[float], parts: int) -> tuple[int, ...]:
+def _charges(charges: Sequence[float], parts: int) -> tuple[int, ...] | None:
+    """In billionths; None for what is no number, below 0 or infinite, and which nobody can pay."""
     if len(charges) != parts:
         raise InputError(f"{len(charges)} charges for {parts} parts: one charge per part is needed.")
-    # Not a number, below 0 or infinite: nobody can pay that, and the message says no more than that.
     if not all(0 <= charge < math.inf for charge in charges):
-        return (_LARGEST,) * parts
+        return None
     return tuple(nano(float(charge)) for charge in charges)
 
 
-def _now() -> str:
+def _pays(account: Domain, after: Sequence[int], room: Sequence[int]) -> bool:
+    # Algorithm 2 goes on only while every part has something left.
+    least = 1 if account.rule.spending == "filtered" else 0
+    return all(most - spent >= least for spent, most in zip(after, room, strict=True))
+
+
+def _check_note(note: str) -> None:
+    if not note or len(note) > _LONGEST_NOTE or not note.isprintable():
+        raise InputError("A charge needs a printable note that says what was released.")
+
+
+def _json(content: Mapping[str, object]) -> str:
+    return json.dumps(content, sort_keys=True)
+
+
+def now() -> str:
+    """The time, as entries have it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

@@ -2,7 +2,8 @@
 
 Asynchronous commit, or a replica that takes over without having seen the last commits, gives spent budget
 back. The first is refused here. The second only the cluster's settings can rule out: use quorum
-``synchronous_standby_names`` where there are replicas.
+``synchronous_standby_names`` where there are replicas. The session's lock and settings need a session of
+their own: connect to the server, or to a pooler in session mode.
 """
 
 from __future__ import annotations
@@ -12,39 +13,64 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from tacit.errors import EnvironmentProblem, InputError, LedgerBusy, LedgerUnavailable, MissingExtra
+from tacit.errors import (
+    EnvironmentProblem,
+    InputError,
+    LedgerBusy,
+    LedgerRefused,
+    LedgerUnavailable,
+    MissingExtra,
+)
 from tacit.ledger.store import Row
 
 try:
     import psycopg
+    from psycopg.conninfo import conninfo_to_dict
 except ImportError:  # pragma: no cover - the extra is there in every test
     raise MissingExtra("A ledger in PostgreSQL", "postgres") from None
 
 _SCHEMA = "tacit"
 # Any number that nothing else in the database locks.
 _LOCK = int.from_bytes(hashlib.sha256(b"tacit ledger").digest()[:7])
-_PAGE = 1000
+# A network that swallows packets must end in an error, not in a server that hangs.
+_PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 
 
-class PostgresStore:
+def place_of(url: str) -> str:
+    """Where a URL leads, without user and password."""
+    try:
+        found = conninfo_to_dict(url)
+    except psycopg.Error:
+        # Its own message may quote the password.
+        raise InputError("The ledger's postgresql:// URL cannot be read; check its spelling.") from None
+    port = f":{found['port']}" if found.get("port") else ""
+    return f"postgresql://{found.get('host') or 'localhost'}{port}/{found.get('dbname') or ''}"
+
+
+class PostgresConnection:
     """One session, which holds an advisory lock for as long as it lives."""
 
     lock = " FOR UPDATE"
     dialect = "postgres"
+    beside: Path | None = None
 
     def __init__(self, url: str) -> None:
-        place = urlsplit(url)
-        self.name = f"postgresql://{place.hostname or ''}{place.path}"
+        self.name = place_of(url)
+        settings: dict[str, Any] = {"application_name": "tacit ledger"} | _PATIENCE
         try:
-            self._connection = psycopg.connect(url, autocommit=True, application_name="tacit ledger")
+            self._connection = psycopg.connect(url, autocommit=True, **settings)
         except psycopg.Error as problem:
             reason = str(problem).strip().splitlines()[-1] if str(problem).strip() else "no answer"
             raise LedgerUnavailable(f"{self.name}: {reason}; check the URL and the server.") from None
         try:
-            with self._errors():
-                self._claim()
+            self._claim()
         except BaseException:
             self.close()
             raise
@@ -56,23 +82,31 @@ class PostgresStore:
                 f"{self.name}: synchronous_commit is {found['synchronous_commit']} and fsync is "
                 f"{found['fsync']}, so that committed charges can be lost; set both to on."
             )
+        # The session's own setting, which a reload of the server's does not change.
+        self.run(f"SET synchronous_commit TO {found['synchronous_commit']}")
         if not self.run("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0]:
             raise LedgerBusy(
                 f"{self.name} is in use by another process; ask that server's admin port, or stop it first."
             )
-        self.run(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
         self.run(f"SET search_path TO {_SCHEMA}")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except psycopg.IntegrityError as problem:
+            raise LedgerRefused(f"{self.name}: {_first_line(problem)}; nothing was booked.") from None
         except psycopg.Error as problem:
             # A connection lost during COMMIT may have committed: it counts as charged, and nothing leaves.
-            reason = (
-                str(problem).strip().splitlines()[0] if str(problem).strip() else "the connection is lost"
-            )
-            raise LedgerUnavailable(f"{self.name}: {reason}; nothing was released.") from None
+            raise LedgerUnavailable(f"{self.name}: {_first_line(problem)}; nothing was released.") from None
+
+    def has_ledger(self) -> bool:
+        """Whether the database has the schema and its tables."""
+        return self.run(f"SELECT to_regclass('{_SCHEMA}.migration')")[0][0] is not None
+
+    def prepare(self) -> None:
+        """Make the schema."""
+        self.run(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         """Run one statement."""
@@ -85,23 +119,27 @@ class PostgresStore:
         with self._errors(), self._connection.cursor() as cursor:
             cursor.executemany(_percent(statement), [tuple(row) for row in rows])
 
-    def stream(self, statement: str, values: Sequence[object] = ()) -> Iterator[Row]:
-        """Rows of a long result, through a cursor on the server."""
-        with self._errors(), self._connection.transaction(), self._connection.cursor("stream") as cursor:
-            cursor.itersize = _PAGE
-            cursor.execute(_percent(statement), tuple(values) or None)
-            yield from cursor
-
     def script(self, statements: str) -> None:
         """Run several statements."""
         with self._errors():
             self._connection.execute(statements.encode())
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """BEGIN to COMMIT; the commit returns when it is on the disk, and on the replicas that count."""
-        with self._errors(), self._connection.transaction():
-            yield
+    def begin(self) -> None:
+        """BEGIN."""
+        self.run("BEGIN")
+
+    def commit(self) -> None:
+        """COMMIT, which returns when it is on the disk, and on the replicas that count."""
+        with self._errors():
+            ended = self._connection.execute("COMMIT").statusmessage
+        if ended != "COMMIT":  # PostgreSQL answers COMMIT with ROLLBACK where a statement had failed
+            raise LedgerUnavailable(f"{self.name}: the transaction was undone; nothing was released.")
+
+    def rollback(self) -> None:
+        """Undo what is open; a lost connection has undone it."""
+        with contextlib.suppress(psycopg.Error):
+            if self._connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                self._connection.execute("ROLLBACK")
 
     def durability(self) -> dict[str, str]:
         """What durability rests on."""
@@ -116,6 +154,11 @@ class PostgresStore:
     def close(self) -> None:
         """End the session, and with it the lock."""
         self._connection.close()
+
+
+def _first_line(problem: psycopg.Error) -> str:
+    said = str(problem).strip()
+    return said.splitlines()[0] if said else "the connection is lost"
 
 
 def _percent(statement: str) -> Any:

@@ -9,13 +9,14 @@ own SQLite, Python's is often old.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apsw
 
-from tacit.errors import EnvironmentProblem, InputError, LedgerBusy, LedgerUnavailable
+from tacit.errors import EnvironmentProblem, InputError, LedgerBusy, LedgerRefused, LedgerUnavailable
 from tacit.files import PRIVATE_FILE_MODE, make_parent, refuse_existing
 from tacit.ledger.store import Row
 
@@ -41,8 +42,8 @@ def check_version(version: str) -> None:
         )
 
 
-class SQLiteStore:
-    """One exclusive connection."""
+class SQLiteConnection:
+    """One exclusive connection, for one process."""
 
     lock = ""
     dialect = "sqlite"
@@ -50,53 +51,76 @@ class SQLiteStore:
     def __init__(self, path: Path, *, create: bool = False) -> None:
         check_version(apsw.sqlite_lib_version())
         self.name = str(path)
-        self._path = path
+        self.beside: Path | None = path.with_name(path.name + ".anchor")
+        self._owner = os.getpid()
         if create and not path.exists():
             make_parent(path)
             # Made with its mode: SQLite gives the same to the files it adds beside it.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE))
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            _sync(path.parent)
         elif not path.is_file():
             raise InputError(f"{path} is no ledger; make one with tacit ledger init, or give --ledger.")
-        with self._errors():
-            self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        self._claim = _claimed(path)
         try:
             with self._errors():
-                self._claim()
+                self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         except BaseException:
-            self._connection.close(force=True)
+            os.close(self._claim)
+            raise
+        try:
+            if self.has_ledger():
+                self._settle()
+        except BaseException:
+            self.close()
             raise
 
-    def _claim(self) -> None:
-        run = self._connection.execute
-        run("PRAGMA locking_mode = EXCLUSIVE")
-        run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = FULL")
-        run("PRAGMA foreign_keys = ON")
-        run("BEGIN EXCLUSIVE")  # the lock is taken by the first access, and kept
-        run("COMMIT")
+    def _settle(self) -> None:
+        """Lock the file and write through; not before it is known to be a ledger, or about to be one."""
+        with self._errors():
+            for setting in (
+                "locking_mode = EXCLUSIVE",
+                "journal_mode = WAL",
+                "synchronous = FULL",
+                "fullfsync = ON",
+                "foreign_keys = ON",
+                "recursive_triggers = ON",  # or REPLACE would remove rows behind the triggers' back
+            ):
+                self._connection.execute(f"PRAGMA {setting}")
+            self._connection.execute("BEGIN EXCLUSIVE")  # the lock is taken by the first access, and kept
+            self._connection.execute("COMMIT")
         found = self.durability()
         if (found["journal_mode"], found["synchronous"]) != ("wal", "full"):
             raise EnvironmentProblem(
                 f"{self.name}: the disk does not let SQLite write durably (journal "
                 f"{found['journal_mode']}); put the ledger on a local disk."
             )
+        Path(self.name).chmod(PRIVATE_FILE_MODE)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
+        if os.getpid() != self._owner:  # locks do not survive a fork, and the connection would be shared
+            raise LedgerUnavailable(f"{self.name} was opened by another process; open it in this one.")
         try:
             yield
         except apsw.BusyError:
             raise LedgerBusy(f"{self.name} {_BUSY}.") from None
         except apsw.NotADBError:
             raise InputError(f"{self.name} is not a ledger; give another file.") from None
+        except apsw.ConstraintError as problem:
+            raise LedgerRefused(f"{self.name}: {problem}; nothing was booked.") from None
         except apsw.Error as problem:
             # Whatever it is, nothing has been committed that anybody may rely on: no private token.
             raise LedgerUnavailable(f"{self.name}: {problem}; nothing was released.") from None
+
+    def has_ledger(self) -> bool:
+        """Whether the file holds a ledger."""
+        return bool(self.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migration'"))
+
+    def prepare(self) -> None:
+        """Take an empty file; somebody else's database is left alone."""
+        if self.run("SELECT 1 FROM sqlite_master"):
+            raise InputError(f"{self.name} is another database; give another file.")
+        self._settle()
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         """Run one statement."""
@@ -108,41 +132,36 @@ class SQLiteStore:
         with self._errors():
             self._connection.executemany(statement, [tuple(row) for row in rows])
 
-    def stream(self, statement: str, values: Sequence[object] = ()) -> Iterator[Row]:
-        """Rows of a long result."""
-        with self._errors():
-            yield from self._connection.execute(statement, tuple(values))
-
     def script(self, statements: str) -> None:
         """Run several statements."""
         with self._errors():
-            self._connection.execute(statements)
+            list(self._connection.execute(statements))
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """BEGIN IMMEDIATE to COMMIT; the commit returns when the write-ahead log is on the disk."""
-        with self._errors():
-            self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            with self._errors():
-                self._connection.execute("COMMIT")
-        except BaseException:
-            # Not rolled back by SQLite itself, and a half of it must not become part of the next one.
-            if self._connection.in_transaction:
-                with contextlib.suppress(apsw.Error):
-                    self._connection.execute("ROLLBACK")
-            raise
+    def begin(self) -> None:
+        """BEGIN IMMEDIATE."""
+        self.run("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """COMMIT, which returns when the write-ahead log is on the disk."""
+        self.run("COMMIT")
+
+    def rollback(self) -> None:
+        """What SQLite has not undone by itself must not become part of the next transaction."""
+        if self._connection.in_transaction:
+            with contextlib.suppress(apsw.Error):
+                self._connection.execute("ROLLBACK")
 
     def durability(self) -> dict[str, str]:
         """What durability rests on."""
-        journal, synchronous = (self.run(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous"))
+        journal, synchronous, locking = (
+            self.run(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous", "locking_mode")
+        )
         levels = {0: "off", 1: "normal", 2: "full", 3: "extra"}
         return {
             "store": f"SQLite {apsw.sqlite_lib_version()}",
             "journal_mode": str(journal),
             "synchronous": levels[int(synchronous)],
-            "locking_mode": str(self.run("PRAGMA locking_mode")[0][0]),
+            "locking_mode": str(locking),
         }
 
     def backup(self, path: Path) -> None:
@@ -165,3 +184,23 @@ class SQLiteStore:
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close(force=True)
+        os.close(self._claim)
+
+
+def _claimed(path: Path) -> int:
+    """A lock of our own beside SQLite's, which is lost when anything in the process closes the file."""
+    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, PRIVATE_FILE_MODE)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise LedgerBusy(f"{path} {_BUSY}.") from None
+    return lock
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tacit.errors import InputError
 from tacit.ledger.entries import unpacked
-from tacit.ledger.ledger import Balance, Domain, Ledger
+from tacit.ledger.ledger import Balance, Ledger
+from tacit.ledger.terms import Domain
 from tacit.privacy import Guarantee
 from tacit.privacy.filter import NANO
-
-_TRUE_OF_EVERY_CORPUS = ("certified", "individual", "subsample_aggregate")
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Statement:
 
     domain: Domain
     balance: Balance
-    answers: dict[str, int]  # private ones, by mechanism
     training: tuple[Training, ...]
     models: tuple[str, ...]
+    new_anchors: int  # times that somebody began a new anchor by hand
     guarantee: Guarantee | None
     caveats: tuple[str, ...]
 
@@ -47,15 +47,17 @@ class Statement:
             "order": self.domain.order,
             "epsilon": self.domain.epsilon,
             "parts": self.domain.parts,
-            "neighbours": self.domain.neighbours,
+            "mechanism": self.domain.mechanism,
+            "neighbours": self.domain.rule.neighbours,
+            "unit": self.domain.unit,
             "models": list(self.models),
             "private_answers": self.balance.private_answers,
             "public_answers": self.balance.public_answers,
-            "answers_by_mechanism": dict(self.answers),
             "stopped": self.balance.stopped,
             "spent": list(self.spent),
             "worst_part_used": self.balance.worst,
             "training": [vars(one) for one in self.training],
+            "new_anchors": self.new_anchors,
             "guarantee": None if self.guarantee is None else self.guarantee.to_json(),
             "caveats": list(self.caveats),
         }
@@ -64,49 +66,61 @@ class Statement:
 def statement(ledger: Ledger, name: str) -> Statement:
     """Add up one domain."""
     domain, balance = ledger.domain(name), ledger.balance(name)
-    run = ledger.store.run
-    answers = run(
-        "SELECT note, COUNT(*) FROM entry WHERE domain = ? AND kind = 'token' GROUP BY note ORDER BY note",
+    events = ledger.store.run(
+        "SELECT kind, made, charges, note FROM entry WHERE domain = ? AND kind NOT IN ('token', 'public') "
+        "ORDER BY seq",
         (name,),
     )
-    training = run(
-        "SELECT made, charges, note FROM entry WHERE domain = ? AND kind = 'training' ORDER BY seq", (name,)
+    models = [json.loads(note) for kind, _, _, note in events if kind == "model"]
+    training = tuple(
+        Training(made, max(unpacked(bytes(charges))) / NANO, note)
+        for kind, made, charges, note in events
+        if kind == "training"
     )
-    models = run("SELECT name FROM model WHERE domain = ? ORDER BY attached, name", (name,))
-    booked = tuple(Training(row[0], max(unpacked(bytes(row[1]))) / NANO, row[2]) for row in training)
-    by_mechanism = {str(row[0]): int(row[1]) for row in answers}
-    guarantee, caveats = _guarantee(domain, set(by_mechanism), trained=bool(booked))
+    kinds = [str(event[0]) for event in events]
+    outside = tuple(dict.fromkeys(one for model in models for one in model["outside"]))
+    guarantee = _guarantee(domain, per_user=bool(training) or "repartition" in kinds, outside=outside)
+    caveats = () if guarantee is not None else (_NO_STATEMENT,)
     return Statement(
-        domain, balance, by_mechanism, booked, tuple(str(row[0]) for row in models), guarantee, caveats
+        domain,
+        balance,
+        training,
+        tuple(str(model["name"]) for model in models),
+        kinds.count("anchor"),
+        guarantee,
+        caveats,
     )
 
 
-def _guarantee(
-    domain: Domain, mechanisms: set[str], *, trained: bool
-) -> tuple[Guarantee | None, tuple[str, ...]]:
+_NO_STATEMENT = (
+    "These people were in other parts before, and instance-specific answers (SubMix) were charged for parts: "
+    "there is no statement that covers both times."
+)
+
+
+def _guarantee(domain: Domain, *, per_user: bool, outside: tuple[str, ...]) -> Guarantee | None:
     """What holds for everything together, by its budget: a public number, unlike what was spent.
 
     Answers are charged for one part, weights for one user. The loss of a user is at most the converted loss
     of their part plus that of the weights, and the conversion only enlarges: so one account with both holds
-    for users, and no longer for parts.
+    for users, and no longer for parts. The same is true after a new partition: at
+    any time a user was in one part, which was charged for it.
     """
-    if mechanisms <= set(_TRUE_OF_EVERY_CORPUS):
-        whole = Guarantee.certified(order=domain.order, epsilon=domain.epsilon)
-        return (whole.to_user() if trained else whole), ()
-    if trained:
-        return None, (
-            "Instance-specific answers (SubMix) and trained weights were released about the same people: "
-            "there is no statement that covers both.",
-        )
-    neighbours = domain.neighbours
-    return Guarantee.operational(order=domain.order, epsilon=domain.epsilon, neighbours=neighbours), ()
+    if domain.rule.promise == "rdp":
+        whole = Guarantee.certified(order=domain.order, epsilon=domain.epsilon, outside=outside)
+        return replace(whole.to_user(), unit=domain.unit) if per_user else whole
+    if per_user:
+        return None
+    return Guarantee.operational(
+        order=domain.order, epsilon=domain.epsilon, neighbours=domain.rule.neighbours, outside=outside
+    )
 
 
 def only_domain(ledger: Ledger, name: str | None) -> str:
     """The domain that is meant: the named one, or the only one."""
-    known = [domain.id for domain in ledger.domains()]
     if name is not None:
         return ledger.domain(name).id
+    known = [domain.id for domain in ledger.domains()]
     if len(known) == 1:
         return known[0]
     if not known:

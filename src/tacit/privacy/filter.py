@@ -22,6 +22,7 @@ def nano(epsilon: float) -> int:
     """A charge in billionths, rounded up: rounding may overstate a loss, never understate it."""
     if math.isnan(epsilon) or epsilon < 0:
         raise InputError(f"epsilon={epsilon}: a charge is a number of at least 0.")
+    # The product is right to 1e-16 of itself, and charges are padded by far more (`mechanisms.mixture`).
     return _LARGEST if epsilon * NANO >= _LARGEST else math.ceil(epsilon * NANO)
 
 

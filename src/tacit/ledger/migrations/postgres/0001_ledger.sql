@@ -1,11 +1,12 @@
 -- One row per set of people. Its terms are also the first entry of its chain.
 CREATE TABLE domain (
-  id          TEXT PRIMARY KEY,
-  renyi_order DOUBLE PRECISION NOT NULL CHECK (renyi_order > 1),
-  parts       BIGINT NOT NULL CHECK (parts >= 1),
+  id           TEXT PRIMARY KEY,
+  renyi_order  DOUBLE PRECISION NOT NULL CHECK (renyi_order > 1),
+  parts        BIGINT NOT NULL CHECK (parts >= 1),
   partitioning TEXT NOT NULL,
-  neighbours  TEXT NOT NULL CHECK (neighbours IN ('null part', 'removed part')),
-  created     TEXT NOT NULL
+  mechanism    TEXT NOT NULL,
+  unit         TEXT NOT NULL CHECK (unit IN ('user', 'block')),
+  created      TEXT NOT NULL
 );
 
 -- The end of each domain's chain; PostgreSQL locks this row for a step.
@@ -13,7 +14,7 @@ CREATE TABLE head (
   domain  TEXT PRIMARY KEY REFERENCES domain (id),
   seq     BIGINT NOT NULL,
   hash    BYTEA NOT NULL,
-  private BIGINT NOT NULL DEFAULT 0,                 -- answers so far, so that nobody has to count them
+  private BIGINT NOT NULL DEFAULT 0,                -- answers so far, so that nobody has to count them
   public  BIGINT NOT NULL DEFAULT 0,
   stopped BIGINT                                    -- the entry that stopped it; never cleared
 );
@@ -45,25 +46,31 @@ CREATE TABLE entry (
   PRIMARY KEY (domain, seq)
 );
 CREATE UNIQUE INDEX entry_answer ON entry (domain, request, step) WHERE request IS NOT NULL;
+CREATE INDEX entry_event ON entry (domain, seq) WHERE kind NOT IN ('token', 'public');
 
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
-  BEGIN RAISE EXCEPTION 'entries are never changed or removed'; END $$;
+  BEGIN RAISE EXCEPTION 'what the ledger has said is never changed' USING ERRCODE = 'check_violation'; END $$;
 CREATE TRIGGER entry_is_never_changed BEFORE UPDATE OR DELETE ON entry
   FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER entry_is_never_emptied BEFORE TRUNCATE ON entry
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
-CREATE FUNCTION refuse_restart() RETURNS trigger LANGUAGE plpgsql AS $$
-  BEGIN RAISE EXCEPTION 'a stop is never taken back'; END $$;
 CREATE TRIGGER stop_is_for_good BEFORE UPDATE OF stopped ON head FOR EACH ROW
   WHEN (OLD.stopped IS NOT NULL AND NEW.stopped IS DISTINCT FROM OLD.stopped)
-  EXECUTE FUNCTION refuse_restart();
+  EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER head_is_never_removed BEFORE DELETE ON head
+  FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER nothing_is_given_back BEFORE UPDATE ON balance FOR EACH ROW
+  WHEN (NEW.spent < OLD.spent OR NEW.budget <> OLD.budget)
+  EXECUTE FUNCTION refuse_change();
 
--- Which trained ensembles answer from which domain; one cannot answer from two.
+-- Which trained ensembles answer from which domain, under which partition; one cannot answer from two.
 CREATE TABLE model (
-  fingerprint TEXT PRIMARY KEY,
-  domain      TEXT NOT NULL REFERENCES domain (id),
-  name        TEXT NOT NULL,
-  attached    TEXT NOT NULL
+  fingerprint  TEXT PRIMARY KEY,
+  domain       TEXT NOT NULL REFERENCES domain (id),
+  partitioning TEXT NOT NULL,
+  corpus       BYTEA NOT NULL,                        -- keyed hash of its text, to know the same people again
+  name         TEXT NOT NULL,
+  attached     BIGINT NOT NULL                      -- the entry that says so
 );
 
 CREATE TABLE tenant (

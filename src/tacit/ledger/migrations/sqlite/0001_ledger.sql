@@ -1,11 +1,12 @@
 -- One row per set of people. Its terms are also the first entry of its chain.
 CREATE TABLE domain (
-  id          TEXT PRIMARY KEY,
-  renyi_order REAL NOT NULL CHECK (renyi_order > 1),
-  parts       INTEGER NOT NULL CHECK (parts >= 1),
+  id           TEXT PRIMARY KEY,
+  renyi_order  REAL NOT NULL CHECK (renyi_order > 1),
+  parts        INTEGER NOT NULL CHECK (parts >= 1),
   partitioning TEXT NOT NULL,
-  neighbours  TEXT NOT NULL CHECK (neighbours IN ('null part', 'removed part')),
-  created     TEXT NOT NULL
+  mechanism    TEXT NOT NULL,
+  unit         TEXT NOT NULL CHECK (unit IN ('user', 'block')),
+  created      TEXT NOT NULL
 ) STRICT;
 
 -- The end of each domain's chain; PostgreSQL locks this row for a step.
@@ -13,7 +14,7 @@ CREATE TABLE head (
   domain  TEXT PRIMARY KEY REFERENCES domain (id),
   seq     INTEGER NOT NULL,
   hash    BLOB NOT NULL,
-  private INTEGER NOT NULL DEFAULT 0,                 -- answers so far, so that nobody has to count them
+  private INTEGER NOT NULL DEFAULT 0,                -- answers so far, so that nobody has to count them
   public  INTEGER NOT NULL DEFAULT 0,
   stopped INTEGER                                    -- the entry that stopped it; never cleared
 ) STRICT;
@@ -45,6 +46,7 @@ CREATE TABLE entry (
   PRIMARY KEY (domain, seq)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX entry_answer ON entry (domain, request, step) WHERE request IS NOT NULL;
+CREATE INDEX entry_event ON entry (domain, seq) WHERE kind NOT IN ('token', 'public');
 
 CREATE TRIGGER entry_is_never_changed BEFORE UPDATE ON entry
   BEGIN SELECT RAISE (ABORT, 'entries are never changed'); END;
@@ -53,13 +55,20 @@ CREATE TRIGGER entry_is_never_removed BEFORE DELETE ON entry
 CREATE TRIGGER stop_is_for_good BEFORE UPDATE OF stopped ON head
   WHEN OLD.stopped IS NOT NULL AND NEW.stopped IS NOT OLD.stopped
   BEGIN SELECT RAISE (ABORT, 'a stop is never taken back'); END;
+CREATE TRIGGER head_is_never_removed BEFORE DELETE ON head
+  BEGIN SELECT RAISE (ABORT, 'a chain is never cut'); END;
+CREATE TRIGGER nothing_is_given_back BEFORE UPDATE ON balance
+  WHEN NEW.spent < OLD.spent OR NEW.budget <> OLD.budget
+  BEGIN SELECT RAISE (ABORT, 'nothing is given back'); END;
 
--- Which trained ensembles answer from which domain; one cannot answer from two.
+-- Which trained ensembles answer from which domain, under which partition; one cannot answer from two.
 CREATE TABLE model (
-  fingerprint TEXT PRIMARY KEY,
-  domain      TEXT NOT NULL REFERENCES domain (id),
-  name        TEXT NOT NULL,
-  attached    TEXT NOT NULL
+  fingerprint  TEXT PRIMARY KEY,
+  domain       TEXT NOT NULL REFERENCES domain (id),
+  partitioning TEXT NOT NULL,
+  corpus       BLOB NOT NULL,                        -- keyed hash of its text, to know the same people again
+  name         TEXT NOT NULL,
+  attached     INTEGER NOT NULL                      -- the entry that says so
 ) STRICT;
 
 CREATE TABLE tenant (

@@ -749,7 +749,7 @@ class TestDurability:
                 "AND pid <> pg_backend_pid()"
             )
         with pytest.raises(LedgerUnavailable):
-            tokens(ledger, draw(1, 0.1, 0.1))
+            ledger.answer(PEOPLE, [draw(1, 0.1, 0.1)], model="model-1", mechanism="submix-guarded", order=2.0)
         with pytest.raises(LedgerUnavailable, match="failed before"), ledger.writing():
             pass
         ledger.close()

@@ -209,6 +209,7 @@ class TestSurvival:
             with pytest.raises(InputError, match=words):
                 Ledger.open(str(path), create=create)
         assert path.read_bytes() == before
+        assert list(tmp_path.iterdir()) == [path]
 
     def test_nor_in_an_empty_schema(self, postgres: str) -> None:
         url = new_database(postgres)
@@ -242,6 +243,7 @@ class TestSurvival:
         path.write_text("not a database " * 100)
         with pytest.raises(InputError, match="not a ledger"):
             Ledger.open(str(path))
+        assert list(tmp_path.iterdir()) == [path]
 
     def test_other_schemes_are_refused(self) -> None:
         with pytest.raises(InputError, match="mysql:// is no ledger"):

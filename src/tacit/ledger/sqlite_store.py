@@ -60,13 +60,9 @@ class SQLiteConnection:
             _sync(path.parent)
         elif not path.is_file():
             raise InputError(f"{path} is no ledger; make one with tacit ledger init, or give --ledger.")
-        self._claim = _claimed(path)
-        try:
-            with self._errors():
-                self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        except BaseException:
-            os.close(self._claim)
-            raise
+        self._claim: int | None = None
+        with self._errors():
+            self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             if self.has_ledger():
                 self._settle()
@@ -76,6 +72,7 @@ class SQLiteConnection:
 
     def _settle(self) -> None:
         """Lock the file and write through; not before it is known to be a ledger, or about to be one."""
+        self._claim = _claimed(Path(self.name))
         with self._errors():
             for setting in (
                 "locking_mode = EXCLUSIVE",
@@ -184,7 +181,9 @@ class SQLiteConnection:
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close(force=True)
-        os.close(self._claim)
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
 
 def _claimed(path: Path) -> int:

@@ -38,7 +38,7 @@ from tacit.training.finetune import finetune
 BASELINES = ("subsample_aggregate", "gnmax")
 MIXTURES = ("submix", "certified", "individual")
 # Few candidates, and few stretches to choose among them: the choice is coarse, and hours are saved.
-GRID = Grid((0.5, 2.0, 8.0, 32.0), (1.0,), (None, 0.5, 0.7, 0.9))
+GRID = Grid((0.5, 1.0, 4.0, 32.0), (1.0,), (None, 0.5, 0.7, 0.9))
 GUARD = 16.0  # times epsilon / queries
 
 

@@ -81,6 +81,8 @@ class TestCharging:
     def test_a_public_counter_may_be_used_up(self, ledger: Ledger) -> None:
         ledger.create(*other_people("certified"))
         draws = [draw(step, 0.5, 0.5) for step in range(3)]
+        with pytest.raises(LedgerRefused, match="the same price"):
+            tokens(ledger, draw(0, 0.5, 0.25), model="model-9", domain="others")
         assert tokens(ledger, *draws, model="model-9", domain="others") == [PRIVATE, PRIVATE, PUBLIC]
 
     def test_a_fading_part_never_stops_anybody(self, ledger: Ledger) -> None:

@@ -259,33 +259,7 @@ class Ledger:
             self._lock(domain)
             account = self._may_answer(domain, model, mechanism, order)
             balance = self.balance(domain)
-            spent, stopped = list(balance.spent), balance.stopped
-            room = [left + now for left, now in zip(balance.left, spent, strict=True)]
-            entries: list[Entry] = []
-            answers: list[Answer] = []
-            for draw in draws:
-                charges = _charges(draw.charges, len(spent))
-                after = [now + charge for now, charge in zip(spent, charges or (), strict=False)]
-                payable = charges is not None and _pays(account, after, room)
-                if not payable and account.rule.spending == "fading":
-                    raise LedgerRefused("A part was charged more than it had left; nothing was booked.")
-                if not stopped and not payable:
-                    stopped = True
-                    entries.append(self._entry(domain, "stop", len(spent)))
-                if not stopped:
-                    spent = after
-                answers.append(Answer(draw.public if stopped else draw.private, not stopped))
-                entry = self._entry(domain, "public" if stopped else "token", len(spent))
-                entries.append(
-                    replace(
-                        entry,
-                        charges=entry.charges if stopped or charges is None else charges,
-                        request=draw.request,
-                        step=draw.step,
-                        tenant=draw.tenant,
-                        token=answers[-1].token,
-                    )
-                )
+            entries, answers, spent = self._decided(account, balance, draws)
             self._move(domain, balance.spent, spent)
             self._append(domain, entries)
             used: dict[str, int] = {}
@@ -296,6 +270,37 @@ class Ledger:
                 [(count, name) for name, count in sorted(used.items())],
             )
         return answers
+
+    def _decided(
+        self, account: Domain, balance: Balance, draws: Sequence[Draw]
+    ) -> tuple[list[Entry], list[Answer], list[int]]:
+        """Who answers each draw, what is written about it, and what every part has spent afterwards."""
+        spent, stopped = list(balance.spent), balance.stopped
+        room = [left + used for left, used in zip(balance.left, spent, strict=True)]
+        entries: list[Entry] = []
+        answers: list[Answer] = []
+        for draw in draws:
+            charges = _charges(draw.charges, len(spent))
+            after = None if charges is None else [a + b for a, b in zip(spent, charges, strict=True)]
+            payable = after is not None and _pays(account, after, room)
+            if account.rule.spending == "fading" and not payable:
+                raise LedgerRefused("A part was charged more than it had left; nothing was booked.")
+            if account.rule.spending == "counted" and charges and len(set(charges)) > 1:
+                # Else the end of the budget would depend on who paid how much.
+                raise LedgerRefused("Every part pays the same price here; nothing was booked.")
+            if not payable and not stopped:
+                stopped = True
+                entries.append(self._entry(account.id, "stop", len(spent)))
+            if stopped or charges is None or after is None:
+                answer, entry = Answer(draw.public, False), self._entry(account.id, "public", len(spent))
+            else:
+                answer, entry = Answer(draw.private, True), self._entry(account.id, "token", len(spent))
+                entry, spent = replace(entry, charges=charges), after
+            answers.append(answer)
+            entries.append(
+                replace(entry, request=draw.request, step=draw.step, tenant=draw.tenant, token=answer.token)
+            )
+        return entries, answers, spent
 
     def book_training(self, domain: str, epsilon: float, note: str) -> None:
         """Charge every part for something else that was released about the same people.

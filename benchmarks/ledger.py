@@ -94,7 +94,7 @@ def long_ledger(folder: Path, entries: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entries", type=int, default=10_000_000)
+    parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--postgres", help="URL of a database that may be written to")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import sqlite3
 import subprocess
 import sys
@@ -97,12 +96,19 @@ class TestCharging:
         assert (balance.spent, balance.stopped) == ((1_000_000_000, 750_000_000), False)
         assert tokens(ledger, draw(2, 0.0, 0.25), model="model-9", domain="others") == [PRIVATE]
 
-    @pytest.mark.parametrize("mechanism", ["certified", "submix-guarded"])
-    def test_no_budget_is_large_enough_for_what_is_no_number(self, ledger: Ledger, mechanism: str) -> None:
-        domain, model = other_people(mechanism)
+    def test_no_budget_is_large_enough_for_what_is_no_number(self, ledger: Ledger) -> None:
+        domain, model = other_people("submix-guarded")
         ledger.create(replace(domain, epsilon=1e12), model)
         given = tokens(ledger, draw(0, math.nan, 0.0), draw(1, 0.0, 0.0), model="model-9", domain="others")
         assert given == [PUBLIC, PUBLIC]
+
+    @pytest.mark.parametrize("charge", [math.nan, math.inf])
+    def test_nor_does_it_end_a_public_counter(self, ledger: Ledger, charge: float) -> None:
+        """The text would decide when."""
+        ledger.create(*other_people("certified"))
+        with pytest.raises(LedgerRefused):
+            tokens(ledger, draw(0, charge, charge), model="model-9", domain="others")
+        assert tokens(ledger, draw(0, 0.1, 0.1), model="model-9", domain="others") == [PRIVATE]
 
     @pytest.mark.parametrize("charge", [math.nan, math.inf, -1e-9, -math.inf])
     def test_a_charge_that_is_no_number_pays_for_nothing(self, ledger: Ledger, charge: float) -> None:
@@ -205,7 +211,7 @@ class TestSurvival:
     def test_nor_in_somebody_elses_database(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.db"
         with contextlib.closing(sqlite3.connect(path)) as other, other:
-            other.execute("CREATE TABLE note (text TEXT)")
+            other.execute("CREATE TABLE migration (text TEXT)")
         before = path.read_bytes()
         for create, words in ((False, "holds no ledger"), (True, "is another database")):
             with pytest.raises(InputError, match=words):
@@ -219,6 +225,10 @@ class TestSurvival:
             Ledger.open(url)
         with psycopg.connect(url) as admin:
             assert admin.execute("SELECT to_regnamespace('tacit')").fetchone() == (None,)
+            admin.execute("CREATE SCHEMA tacit")
+            admin.execute("CREATE TABLE tacit.note (text TEXT)")
+        with pytest.raises(InputError, match="of another kind"):
+            Ledger.open(url, create=True)
 
     def test_the_lock_outlives_whoever_reads_the_file(self, tmp_path: Path) -> None:
         """SQLite's own lock does not: closing any descriptor of the file gives it up."""
@@ -229,16 +239,36 @@ class TestSurvival:
             other = subprocess.run([sys.executable, "-c", code, url], capture_output=True, check=False)
             assert b"LedgerBusy" in other.stderr
 
-    def test_a_forked_process_cannot_use_it(self, tmp_path: Path) -> None:
-        with Ledger.open(str(tmp_path / "l.db"), create=True) as ledger:
-            child = os.fork()
-            if not child:  # pragma: no cover - another process
-                try:
-                    ledger.domains()
-                except LedgerUnavailable:
-                    os._exit(7)
-                os._exit(0)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    def test_a_forked_process_can_neither_use_nor_harm_it(self, url: str, anchor: Path) -> None:
+        """SQLite in a child that ends would remove the log that its parent goes on writing to."""
+        code = """
+import os, sys
+from pathlib import Path
+from tacit.errors import LedgerUnavailable
+from tacit.ledger import Draw, Ledger
+ledger = Ledger.open(sys.argv[1], anchor=Path(sys.argv[2]))
+ledger.anchor._every = 1e9
+for step in range(3):
+    child = os.fork()
+    if not child:
+        try:
+            ledger.domains()
+        except LedgerUnavailable:
+            if step == 1:
+                ledger.store.close()
+            sys.exit(7)
+        sys.exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    draws = [Draw("r", step, "t", (0.1, 0.1), 1, 2)]
+    ledger.answer("people", draws, model="model-1", mechanism="submix-guarded", order=2.0)
+os._exit(0)  # as a crash would
+"""
+        with Ledger.open(url, anchor=anchor, create=True) as made:
+            made.create(people(), FIRST)
+        subprocess.run([sys.executable, "-c", code, url, str(anchor)], check=True)
+        with Ledger.open(url, anchor=anchor) as ledger:
+            assert ledger.balance(PEOPLE).private_answers == 3
+            verify(ledger, PEOPLE)
 
     def test_another_file_is_no_ledger(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.txt"
@@ -600,18 +630,52 @@ class TestComposition:
         with pytest.raises(InputError, match="not given twice"):
             ledger.create(Domain("fresh", 2.0, 2, model.partition, 1.0), model)
 
+    def test_nor_by_joining_others(self, ledger: Ledger) -> None:
+        ledger.create(*other_people("certified"))
+        for again in ({"partition": "p"}, {"corpus": "c"}):
+            model = replace(replace(FIRST, fingerprint="m"), **again)  # type: ignore[arg-type]
+            with pytest.raises(InputError, match="not given twice"):
+                ledger.attach("others", model, repartition=True)
+
+    def test_an_ensemble_of_another_shape_is_not_attached(self, ledger: Ledger) -> None:
+        with pytest.raises(InputError, match="3 parts and domain people 2"):
+            ledger.attach(PEOPLE, replace(FIRST, fingerprint="m", parts=3))
+        with pytest.raises(InputError, match="made of blocks"):
+            ledger.attach(
+                PEOPLE, replace(FIRST, fingerprint="m", unit="block", partition="p"), repartition=True
+            )
+        verify(ledger, PEOPLE)
+
+    def test_parts_that_have_faded_stay_as_they_are(self, ledger: Ledger) -> None:
+        domain, model = other_people("individual")
+        ledger.create(domain, model)
+        second = replace(model, fingerprint="m", partition="p")
+        tokens(ledger, draw(0, 0.1, 0.0), model="model-9", domain="others")
+        with pytest.raises(InputError, match="cannot change any more"):
+            ledger.attach("others", second, repartition=True)
+
+    def test_a_statement_does_not_read_every_answer(self, tmp_path: Path) -> None:
+        with Ledger.open(str(tmp_path / "l.db"), create=True) as ledger:
+            plan = ledger.store.run(
+                "EXPLAIN QUERY PLAN SELECT kind FROM entry INDEXED BY entry_event WHERE domain = ? AND kind "
+                "NOT IN ('token', 'public') ORDER BY seq",
+                ("d",),
+            )
+        assert "USING INDEX entry_event" in str(plan)
+
     def test_what_a_statement_may_say(self, ledger: Ledger) -> None:
         """By its terms, from the first day on, and for users where parts have changed."""
         said = statement(ledger, PEOPLE).guarantee
         assert said is not None
         assert (said.kind, said.unit, said.epsilon) == ("rop", "part", 1.0)
         words = ("the vocabulary, which was built from private text",)
-        second = Model("model-2", "second", 2, "partition-2", "corpus-1", words)
+        second = Model("model-2", "second", 2, "partition-2", "corpus-1", "user", words)
         ledger.attach(PEOPLE, second, repartition=True)
         assert statement(ledger, PEOPLE).guarantee is None
         assert "no statement that covers both" in statement(ledger, PEOPLE).caveats[0]
         domain, model = other_people("certified")
-        ledger.create(replace(domain, unit="block"), replace(model, outside=words))
+        model = replace(model, unit="block", outside=words)
+        ledger.create(replace(domain, unit="block"), model)
         said = statement(ledger, "others").guarantee
         assert said is not None
         assert (said.kind, said.unit, said.outside) == ("rdp", "part", words)

@@ -61,7 +61,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def answer(self, data: st.DataObject, count: int) -> None:
         asked = [[data.draw(charges) for _ in range(self.parts)] for _ in range(count)]
         if self.mechanism == "certified":  # one price for everybody
-            asked = [row[:1] * self.parts for row in asked]
+            asked = [[row[0] if 0 <= row[0] < 2 else 0.1] * self.parts for row in asked]
         draws = [Draw("r", self.step + i, "t", row, 1, 2) for i, row in enumerate(asked)]
         self.step += count
         given = self.ledger.answer(

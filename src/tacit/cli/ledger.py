@@ -73,9 +73,9 @@ def init(
 
         tacit ledger init runs/submix --epsilon 2
     """
-    model, unit = _model_of(run)
+    model = _model_of(run)
     name = domain or model.name
-    account = ledgers.Domain(name, order, model.parts, model.partition, epsilon, mechanism, unit)
+    account = ledgers.Domain(name, order, model.parts, model.partition, epsilon, mechanism, model.unit)
     with open_ledger(ledger, anchor, create=True) as book:
         book.create(account, model)
         where = {"domain": name, "ledger": book.store.name, "anchor": str(book.anchor.path)}
@@ -104,7 +104,7 @@ def attach(
 
         tacit ledger attach runs/again --domain submix --repartition
     """
-    model, _ = _model_of(run)
+    model = _model_of(run)
     with open_ledger(ledger, anchor) as book:
         name = ledgers.only_domain(book, domain)
         book.attach(name, model, repartition=repartition)
@@ -254,7 +254,7 @@ def path(ledger: LedgerOption = None, as_json: JsonFlag = False) -> None:
     console.show({"ledger": ledgers.place_of(ledger or ledgers.default_ledger())}, as_json=as_json)
 
 
-def _model_of(folder: Path) -> tuple[ledgers.Model, Any]:
+def _model_of(folder: Path) -> ledgers.Model:
     from tacit.prediction.accounts import model_of
 
     return model_of(Run.open(folder))

@@ -76,7 +76,7 @@ class Anchor:
             )
         except (OSError, TacitError) as problem:
             raise LedgerUnavailable(
-                f"The anchor {self.path} cannot be written ({problem}); nothing was released."
+                f"The anchor {self.path} cannot be written ({problem}); no answer leaves until it can."
             ) from None
         self._written = time.monotonic()
 

@@ -21,6 +21,7 @@ import json
 import math
 import os
 import secrets
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,6 +86,7 @@ class Ledger:
     def __init__(self, store: Store, anchor: Path | None = None, *, new_anchor: bool = False) -> None:
         self.store = store
         self._broken = self._changed = False
+        self._anchoring = threading.Lock()
         name = self.secret("ledger").hex()[:32]
         self.anchor = Anchor(anchor or _usual_anchor(store, name), name)
         self._check(new_anchor=new_anchor)
@@ -108,7 +110,7 @@ class Ledger:
         """Write the anchor, if anything has changed, and let go."""
         try:
             if self._changed and not self._broken:
-                self.anchor.write(self.positions())
+                self._remember()
         finally:
             self.store.close()
 
@@ -123,23 +125,16 @@ class Ledger:
     def create(self, domain: Domain, model: Model) -> None:
         """Open an account for a set of people, with the ensemble that will answer."""
         budget = nano_budget(domain.epsilon)
-        if (model.parts, model.partition) != (domain.parts, domain.partition):
+        if (model.parts, model.partition, model.unit) != (domain.parts, domain.partition, domain.unit):
             raise InputError("A domain begins with the partition of its first ensemble.")
+        self._remember()  # before and after: where no anchor can be written, nothing is booked
         with self.writing():
             if self.store.run("SELECT 1 FROM domain WHERE id = ?", (domain.id,)):
                 raise InputError(
                     f"The ledger has a domain {domain.id} already; attach the Run to it with tacit ledger "
                     "attach, or choose another --domain if these are other people."
                 )
-            known = self.store.run(
-                "SELECT domain FROM model WHERE fingerprint = ? OR partitioning = ? OR corpus = ?",
-                (model.fingerprint, model.partition, self._keyed(model.corpus)),
-            )
-            if known:
-                raise InputError(
-                    f"The people of {model.name} have a budget already, in domain {known[0][0]}, and a "
-                    "budget is not given twice; attach the Run there with tacit ledger attach."
-                )
+            self._refuse_people_of_others(domain.id, model)
             self.store.run(
                 "INSERT INTO domain VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -172,9 +167,15 @@ class Ledger:
         With ``repartition`` its parts may be others: every new part begins with the most that any old one had
         spent, because anybody may have been in that one; and ensembles of the old parts answer no more.
         """
-        account = self.domain(domain)
+        self._remember()
         with self.writing():
             self._lock(domain)
+            account = self.domain(domain)
+            self._refuse_people_of_others(domain, model)
+            if model.unit != account.unit:
+                raise InputError(
+                    f"{model.name} is made of {model.unit}s and domain {domain} of {account.unit}s."
+                )
             known = self.store.run(
                 "SELECT domain, partitioning FROM model WHERE fingerprint = ?", (model.fingerprint,)
             )
@@ -188,7 +189,9 @@ class Ledger:
                         f"{model.name} has another partition than domain {domain}; if these are the same "
                         "people, carry their spending over with tacit ledger attach --repartition."
                     )
-                self._repartition(domain, model)
+                self._repartition(account, model)
+            elif model.parts != account.parts:
+                raise InputError(f"{model.name} has {model.parts} parts and domain {domain} {account.parts}.")
             if not known:
                 self._admit(domain, model)
         self._remember()
@@ -242,8 +245,8 @@ class Ledger:
         """Pay for one step's answers in one durable transaction, in order; only then may they leave.
 
         Where a part cannot pay, the domain stops for good: that answer and all after it are the public
-        model's. Under `individual` nothing stops; a charge above what is left is a mistake of the caller,
-        who is told so, and nothing is booked.
+        model's. Under `individual` nothing stops: the caller mixes the draws of a step one after the other,
+        each within what those before it leave; a charge above that is a mistake, and nothing is booked.
 
         Args:
             domain: whose account.
@@ -285,7 +288,7 @@ class Ledger:
             payable = after is not None and _pays(account, after, room)
             if account.rule.spending == "fading" and not payable:
                 raise LedgerRefused("A part was charged more than it had left; nothing was booked.")
-            if account.rule.spending == "counted" and charges and len(set(charges)) > 1:
+            if account.rule.spending == "counted" and (charges is None or len(set(charges)) > 1):
                 # Else the end of the budget would depend on who paid how much.
                 raise LedgerRefused("Every part pays the same price here; nothing was booked.")
             if not payable and not stopped:
@@ -313,6 +316,7 @@ class Ledger:
         charge = nano(epsilon) if math.isfinite(epsilon) else 0
         if charge < 1:
             raise InputError(f"epsilon={epsilon}: a charge is a finite number above 0.")
+        self._remember()
         rule = self.domain(domain).rule
         if rule.promise != "rdp":
             raise InputError(
@@ -395,11 +399,24 @@ class Ledger:
             )
         return account
 
+    def _refuse_people_of_others(self, domain: str, model: Model) -> None:
+        known = self.store.run(
+            "SELECT domain FROM model WHERE domain <> ? AND "
+            "(fingerprint = ? OR partitioning = ? OR corpus = ?)",
+            (domain, model.fingerprint, model.partition, self._keyed(model.corpus)),
+        )
+        if known:
+            raise InputError(
+                f"The people of {model.name} have a budget already, in domain {known[0][0]}, and a budget is "
+                "not given twice; attach the Run there with tacit ledger attach."
+            )
+
     def _admit(self, domain: str, model: Model) -> None:
         note = {
             "fingerprint": model.fingerprint,
             "name": model.name,
             "partition": model.partition,
+            "unit": model.unit,
             "outside": list(model.outside),
         }
         self._append(domain, [self._entry(domain, "model", model.parts, note=_json(note))])
@@ -409,8 +426,14 @@ class Ledger:
             (model.fingerprint, domain, model.partition, self._keyed(model.corpus), model.name, seq),
         )
 
-    def _repartition(self, domain: str, model: Model) -> None:
+    def _repartition(self, account: Domain, model: Model) -> None:
+        domain = account.id
         before = self.balance(domain)
+        if account.rule.spending == "fading" and before.private_answers:
+            # The most that a part has spent would decide how much everybody else may still say.
+            raise InputError(
+                f"Domain {domain} has answered by individual mixing; its parts cannot change any more."
+            )
         if any(before.leased):
             raise InputError(f"Domain {domain} has leases out; return them before its parts change.")
         most = max(before.spent)
@@ -481,9 +504,10 @@ class Ledger:
 
     def _remember(self) -> None:
         """Write the anchor; where that fails, nothing more is charged."""
+        self._refuse_if_broken()
         try:
-            positions = self.positions()
-            self.anchor.write(positions)
+            with self._anchoring:  # or an older position could be written over a newer one
+                self.anchor.write(self.positions())
         except LedgerUnavailable:
             self._broken = True
             raise
@@ -491,6 +515,7 @@ class Ledger:
     def _check(self, *, new_anchor: bool) -> None:
         """Refuse a ledger that is older than its anchor, or whose heads are not the ends of its chains."""
         self._corpus_key = self.secret("corpus")
+        self.secret("idempotency")  # made now, and not by two first requests at once
         positions = self.positions()
         every = {str(row[0]) for row in self.store.run("SELECT id FROM domain")}
         for domain in sorted(every | set(positions)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ class PostgresConnection:
 
     def __init__(self, url: str) -> None:
         self.name = place_of(url)
+        self._owner = os.getpid()
+        self._warnings: list[str] = []
         settings: dict[str, Any] = {"application_name": "tacit ledger"} | _PATIENCE
         try:
             self._connection = psycopg.connect(url, autocommit=True, **settings)
@@ -82,6 +85,8 @@ class PostgresConnection:
                 f"{self.name}: synchronous_commit is {found['synchronous_commit']} and fsync is "
                 f"{found['fsync']}, so that committed charges can be lost; set both to on."
             )
+        for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            self.run(f"SET {limit} TO 0")  # a commit that is cut short may not have reached the replicas
         # The session's own setting, which a reload of the server's does not change.
         self.run(f"SET synchronous_commit TO {found['synchronous_commit']}")
         if not self.run("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0]:
@@ -89,12 +94,19 @@ class PostgresConnection:
                 f"{self.name} is in use by another process; ask that server's admin port, or stop it first."
             )
         self.run(f"SET search_path TO {_SCHEMA}")
+        self._connection.add_notice_handler(self._noticed)
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._warnings.append(notice.message_primary or "a warning")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
+        if os.getpid() != self._owner:  # a forked child would speak on its parent's line
+            raise LedgerUnavailable(f"{self.name} was opened by another process; open it in this one.")
         try:
             yield
-        except psycopg.IntegrityError as problem:
+        except (psycopg.IntegrityError, psycopg.DataError) as problem:
             raise LedgerRefused(f"{self.name}: {_first_line(problem)}; nothing was booked.") from None
         except psycopg.Error as problem:
             # A connection lost during COMMIT may have committed: it counts as charged, and nothing leaves.
@@ -105,7 +117,9 @@ class PostgresConnection:
         return self.run(f"SELECT to_regclass('{_SCHEMA}.migration')")[0][0] is not None
 
     def prepare(self) -> None:
-        """Make the schema."""
+        """Make the schema; somebody else's is left alone."""
+        if self.run("SELECT 1 FROM pg_tables WHERE schemaname = ?", (_SCHEMA,)):
+            raise InputError(f"{self.name} has a schema {_SCHEMA} of another kind; give another database.")
         self.run(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
@@ -130,8 +144,11 @@ class PostgresConnection:
 
     def commit(self) -> None:
         """COMMIT, which returns when it is on the disk, and on the replicas that count."""
+        self._warnings.clear()
         with self._errors():
             ended = self._connection.execute("COMMIT").statusmessage
+        if self._warnings:  # such as: committed here, and perhaps not on the replicas
+            raise LedgerUnavailable(f"{self.name}: {self._warnings[0]}; nothing was released.")
         if ended != "COMMIT":  # PostgreSQL answers COMMIT with ROLLBACK where a statement had failed
             raise LedgerUnavailable(f"{self.name}: the transaction was undone; nothing was released.")
 
@@ -153,7 +170,8 @@ class PostgresConnection:
 
     def close(self) -> None:
         """End the session, and with it the lock."""
-        self._connection.close()
+        if os.getpid() == self._owner:
+            self._connection.close()
 
 
 def _first_line(problem: psycopg.Error) -> str:

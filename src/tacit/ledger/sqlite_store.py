@@ -9,8 +9,10 @@ own SQLite, Python's is often old.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from tacit.ledger.store import Row
 
 _FIXED = (3, 51, 3)
 _BACKPORTED = {(3, 44): 6, (3, 50): 7}
+_APPLICATION = 0x7AC17  # written into the file, so that nobody else's database is taken for a ledger
 _BUSY = "is in use by another process; ask that server's admin port, or stop it first"
 
 
@@ -61,6 +64,7 @@ class SQLiteConnection:
         elif not path.is_file():
             raise InputError(f"{path} is no ledger; make one with tacit ledger init, or give --ledger.")
         self._claim: int | None = None
+        _LIVING.add(self)
         with self._errors():
             self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
@@ -81,8 +85,10 @@ class SQLiteConnection:
                 "fullfsync = ON",
                 "foreign_keys = ON",
                 "recursive_triggers = ON",  # or REPLACE would remove rows behind the triggers' back
+                f"application_id = {_APPLICATION}",
             ):
                 self._connection.execute(f"PRAGMA {setting}")
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._connection.execute("BEGIN EXCLUSIVE")  # the lock is taken by the first access, and kept
             self._connection.execute("COMMIT")
         found = self.durability()
@@ -111,7 +117,7 @@ class SQLiteConnection:
 
     def has_ledger(self) -> bool:
         """Whether the file holds a ledger."""
-        return bool(self.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migration'"))
+        return bool(self.run("PRAGMA application_id")[0][0] == _APPLICATION)
 
     def prepare(self) -> None:
         """Take an empty file; somebody else's database is left alone."""
@@ -144,8 +150,8 @@ class SQLiteConnection:
 
     def rollback(self) -> None:
         """What SQLite has not undone by itself must not become part of the next transaction."""
-        if self._connection.in_transaction:
-            with contextlib.suppress(apsw.Error):
+        with contextlib.suppress(apsw.Error):
+            if os.getpid() == self._owner and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
     def durability(self) -> dict[str, str]:
@@ -180,10 +186,28 @@ class SQLiteConnection:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._connection.close(force=True)
+        if os.getpid() == self._owner:
+            self._connection.close(force=True)
         if self._claim is not None:
             os.close(self._claim)
             self._claim = None
+
+
+_LIVING: weakref.WeakSet[SQLiteConnection] = weakref.WeakSet()
+
+
+def _abandon_in_child() -> None:
+    """A forked child must never close its copy: SQLite would remove the log that the parent writes to."""
+    for living in list(_LIVING):
+        connection = getattr(living, "_connection", None)
+        if connection is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # so that nothing ever destroys it
+        if living._claim is not None:
+            os.close(living._claim)  # or the lock would outlive the parent
+            living._claim = None
+
+
+os.register_at_fork(after_in_child=_abandon_in_child)
 
 
 def _claimed(path: Path) -> int:

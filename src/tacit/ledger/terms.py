@@ -88,6 +88,7 @@ class Model:
     fingerprint  its own mark
     partition    the mark of who is in which of its parts
     corpus       fingerprint of its text; kept as a keyed hash only
+    unit         whose text its parts are made of
     outside      what its Run says is outside any guarantee
     """
 
@@ -96,6 +97,7 @@ class Model:
     parts: int
     partition: str
     corpus: str
+    unit: Unit = "user"
     outside: tuple[str, ...] = ()
 
 

@@ -12,8 +12,8 @@ from tacit.recipes import parse_recipe
 from tacit.runs import Run
 
 
-def model_of(run: Run) -> tuple[Model, Unit]:
-    """An ensemble as a ledger knows it, and whose text its parts are made of."""
+def model_of(run: Run) -> Model:
+    """An ensemble as a ledger knows it."""
     ensemble = run.manifest.ensemble
     if ensemble is None:
         raise InputError(f"{run.folder} is no ensemble; only answers of ensembles are charged one by one.")
@@ -26,5 +26,4 @@ def model_of(run: Run) -> tuple[Model, Unit]:
         partition = hashlib.sha256(f"{partition}:{corpus}".encode()).hexdigest()
     outside = tuple(run.manifest.guarantee.get("outside", ()))
     name = run.folder.resolve().name
-    model = Model(run.manifest.weights_fingerprint, name, ensemble.parts, partition, corpus, outside)
-    return model, unit
+    return Model(run.manifest.weights_fingerprint, name, ensemble.parts, partition, corpus, unit, outside)

@@ -30,7 +30,7 @@ def nano_budget(epsilon: float) -> int:
     """A budget in billionths, rounded down."""
     if not 0 < epsilon < math.inf:
         raise InputError(f"epsilon={epsilon}: a budget is a finite number above 0.")
-    return min(_LARGEST, math.floor(epsilon * NANO))
+    return min(_LARGEST - 1, math.floor(epsilon * NANO))  # so that the largest charge is never paid
 
 
 class RenyiFilter:

@@ -37,7 +37,8 @@ def _temporary_sibling(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -49,8 +50,8 @@ def sync_tree(folder: Path) -> None:
     """Bring a folder and all that is in it to the disk, so that a later rename cannot overtake it."""
     for path in folder.rglob("*"):
         if not path.is_symlink():
-            _sync(path)
-    _sync(folder)
+            sync(path)
+    sync(folder)
 
 
 @contextlib.contextmanager
@@ -76,7 +77,7 @@ def new_file(path: Path, *, private: bool = False, overwrite: bool = False) -> I
         temporary.unlink(missing_ok=True)
         name_in(problem, path)
         raise
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def name_in(problem: BaseException, path: Path) -> None:
@@ -113,7 +114,7 @@ def name_folder(folder: Path, path: Path) -> None:
     """Give a finished folder its name; the name is on the disk when this returns."""
     refuse_existing(path)
     folder.rename(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def make_parent(path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import apsw
 
 from tacit.errors import EnvironmentProblem, InputError, LedgerBusy, LedgerRefused, LedgerUnavailable
-from tacit.files import PRIVATE_FILE_MODE, make_parent, refuse_existing
+from tacit.files import PRIVATE_FILE_MODE, make_parent, refuse_existing, sync
 from tacit.ledger.store import Row
 
 _FIXED = (3, 51, 3)
@@ -60,7 +60,7 @@ class SQLiteConnection:
             make_parent(path)
             # Made with its mode: SQLite gives the same to the files it adds beside it.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE))
-            _sync(path.parent)
+            sync(path.parent)
         elif not path.is_file():
             raise InputError(f"{path} is no ledger; make one with tacit ledger init, or give --ledger.")
         self._claim: int | None = None
@@ -219,11 +219,3 @@ def _claimed(path: Path) -> int:
         os.close(lock)
         raise LedgerBusy(f"{path} {_BUSY}.") from None
     return lock
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -744,20 +744,20 @@ class TestAccess:
         access = Access(ledger)
         for tenant in ("acme", "zenith"):
             access.set_quota(tenant, None)
-        first = access.request_id("acme", "key-1", b"body")
-        tokens(ledger, draw(0, 0.1, 0.1, request=first), draw(1, 2.0, 0.0, request=first))
-        assert access.request_id("acme", "key-1", b"body") == first
-        assert ledger.tokens_of(PEOPLE, first) == [PRIVATE, PUBLIC]
-        assert access.request_id("zenith", "key-1", b"body") != first
-        assert access.request_id("acme", None, b"body") != access.request_id("acme", None, b"body")
+        first = access.request("acme", "key-1", b"body")
+        tokens(ledger, draw(0, 0.1, 0.1, request=first.id), draw(1, 2.0, 0.0, request=first.id))
+        assert access.request("acme", "key-1", b"body") == first
+        assert ledger.tokens_of(PEOPLE, first.id) == [PRIVATE, PUBLIC]
+        assert access.request("zenith", "key-1", b"body") != first
+        assert access.request("acme", None, b"body") != access.request("acme", None, b"body")
         with pytest.raises(KeyReused):
-            access.request_id("acme", "key-1", b"another body")
+            access.request("acme", "key-1", b"another body")
 
     def test_nothing_of_a_request_is_kept(self, tmp_path: Path) -> None:
         with Ledger.open(str(tmp_path / "l.db"), create=True) as ledger:
             access = Access(ledger)
             access.set_quota("acme", None)
-            access.request_id("acme", "my-very-own-key", b"a prompt in confidence")
+            access.request("acme", "my-very-own-key", b"a prompt in confidence")
         content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
         assert b"my-very-own-key" not in content
         assert b"confidence" not in content

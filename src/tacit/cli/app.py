@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import tacit
-from tacit.cli import account, attack, console, corpus, evaluate, generate, keys, ledger, models, train
+from tacit.cli import account, attack, console, corpus, evaluate, generate, keys, ledger, models, serve, train
 from tacit.errors import EnvironmentProblem, TacitError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.add_typer(keys.app, name="keys")
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)
+app.command("serve")(serve.serve)
 
 # How torch says that it got no memory; it has no type of its own for that on the CPU.
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")

@@ -1,7 +1,9 @@
 """The durable spending record: charge, commit, then release. SQLite or PostgreSQL, never torch."""
 
-from tacit.ledger.access import Access, ApiKey, Tenant
-from tacit.ledger.ledger import Answer, Balance, Draw, Ledger, default_ledger
+from tacit.ledger.access import Access, ApiKey, Request, Tenant
+from tacit.ledger.decisions import Answer, Balance, Charged, Decided, Draw
+from tacit.ledger.ledger import Ledger, default_ledger
+from tacit.ledger.session import Session
 from tacit.ledger.statement import Statement, only_domain, statement
 from tacit.ledger.store import place_of
 from tacit.ledger.terms import RULES, Domain, Model, Rule
@@ -13,11 +15,15 @@ __all__ = [
     "Answer",
     "ApiKey",
     "Balance",
+    "Charged",
+    "Decided",
     "Domain",
     "Draw",
     "Ledger",
     "Model",
+    "Request",
     "Rule",
+    "Session",
     "Statement",
     "Tenant",
     "Verified",

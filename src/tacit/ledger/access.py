@@ -11,7 +11,8 @@ import secrets
 from dataclasses import dataclass
 
 from tacit.errors import InputError, KeyReused
-from tacit.ledger.ledger import Ledger, now
+from tacit.ledger.decisions import now
+from tacit.ledger.ledger import Ledger
 from tacit.ledger.terms import check_name
 
 _PREFIX = "tacit-"
@@ -42,6 +43,14 @@ class ApiKey:
     revoked: str | None
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request as the ledger knows it: the id that its answers are booked under, and when it first came."""
+
+    id: str
+    created: str
+
+
 class Access:
     """The part of a ledger that the door needs."""
 
@@ -61,6 +70,11 @@ class Access:
                 (tenant, tokens_most),
             )
 
+    def ensure_tenant(self, tenant: str) -> None:
+        """Make a tenant without a limit, unless it is there."""
+        if not self._store.run("SELECT 1 FROM tenant WHERE name = ?", (tenant,)):
+            self.set_quota(tenant, None)
+
     def tenants(self) -> list[Tenant]:
         """Everybody, with what they have used."""
         rows = self._store.run("SELECT name, tokens_most, tokens_used FROM tenant ORDER BY name")
@@ -77,8 +91,7 @@ class Access:
         """A new key, which is shown this once, and what is kept of it."""
         key = _PREFIX + secrets.token_urlsafe(32)
         made = ApiKey(secrets.token_hex(4), tenant, now(), None)
-        if not self._store.run("SELECT 1 FROM tenant WHERE name = ?", (tenant,)):
-            self.set_quota(tenant, None)
+        self.ensure_tenant(tenant)
         with self._ledger.writing():
             self._store.run(
                 "INSERT INTO api_key (id, hash, tenant, created) VALUES (?, ?, ?, ?)",
@@ -108,30 +121,35 @@ class Access:
                 found = str(tenant)
         return found
 
-    def request_id(self, tenant: str, key: str | None, body: bytes) -> str:
-        """The id of a request: a new one, or that of the same request before.
+    def request(self, tenant: str, key: str | None, body: bytes) -> Request:
+        """A request by its Idempotency-Key: a new one, or the same as before.
 
         The same key with another body is refused: one of the two would get the other's answer. What the same
         request has been answered so far is in the ledger; it is given again, and then gone on with.
         """
-        fresh = secrets.token_hex(16)
+        fresh = Request(secrets.token_hex(16), now())
         if key is None:
             return fresh
         secret = self._ledger.secret("idempotency")
         named, content = (hmac.digest(secret, part, "sha256") for part in (key.encode(), body))
         with self._ledger.writing():
             known = self._store.run(
-                "SELECT body, id FROM request WHERE tenant = ? AND key = ?", (tenant, named)
+                "SELECT body, id, created FROM request WHERE tenant = ? AND key = ?", (tenant, named)
             )
             if not known:
                 self._store.run(
                     "INSERT INTO request (tenant, key, body, id, created) VALUES (?, ?, ?, ?, ?)",
-                    (tenant, named, content, fresh, now()),
+                    (tenant, named, content, fresh.id, fresh.created),
                 )
                 return fresh
         if not hmac.compare_digest(bytes(known[0][0]), content):
             raise KeyReused("This Idempotency-Key was used with another request; use a new one.")
-        return str(known[0][1])
+        return Request(str(known[0][1]), str(known[0][2]))
+
+    def forget_requests(self, before: str) -> None:
+        """Let Idempotency-Keys of older requests be used for new ones; what was paid stays on record."""
+        with self._ledger.writing():
+            self._store.run("DELETE FROM request WHERE created < ?", (before,))
 
 
 def _hash(key: str) -> bytes:

@@ -15,7 +15,6 @@ Everything here is a function of private text, except domains' terms: for the op
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hmac
 import json
 import math
@@ -23,61 +22,19 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from tacit.errors import BudgetExceeded, InputError, LedgerRefused, LedgerUnavailable, RolledBack, Tampered
+from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, RolledBack, Tampered
 from tacit.ledger.anchor import Anchor, Position
-from tacit.ledger.entries import GENESIS, Entry, Kind, packed
-from tacit.ledger.store import Store, open_store
+from tacit.ledger.decisions import Answer, Balance, Charged, Decided, Draw, decide, new_entry, now
+from tacit.ledger.entries import GENESIS, Entry, packed, unpacked
+from tacit.ledger.store import Row, Store, open_store
 from tacit.ledger.terms import Domain, Model
 from tacit.privacy.filter import NANO, nano, nano_budget
 
 _LONGEST_NOTE = 2000
-
-
-@dataclass(frozen=True)
-class Draw:
-    """One answer before it is paid for: a token for either case, so that the work is the same."""
-
-    request: str
-    step: int
-    tenant: str
-    charges: Sequence[float]  # nats per part
-    private: int
-    public: int
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One answer that may leave. Whether it was private may not."""
-
-    token: int
-    was_private: bool
-
-
-@dataclass(frozen=True)
-class Balance:
-    """What a domain has spent: sensitive."""
-
-    budget: tuple[int, ...]
-    spent: tuple[int, ...]
-    leased: tuple[int, ...]
-    stopped: bool
-    entries: int
-    private_answers: int
-    public_answers: int
-
-    @property
-    def left(self) -> tuple[int, ...]:
-        """Billionths left per part."""
-        return tuple(b - s - r for b, s, r in zip(self.budget, self.spent, self.leased, strict=True))
-
-    @property
-    def worst(self) -> float:
-        """The largest share of a budget that any part has used."""
-        return max(1 - left / budget for left, budget in zip(self.left, self.budget, strict=True))
 
 
 class Ledger:
@@ -157,7 +114,7 @@ class Ledger:
                 "unit": domain.unit,
                 "budget": budget,
             }
-            self._append(domain.id, [self._entry(domain.id, "terms", domain.parts, note=_json(terms))])
+            self._append(domain.id, [new_entry(domain.id, "terms", domain.parts, note=_json(terms))])
             self._admit(domain.id, model)
         self._remember()
 
@@ -255,55 +212,41 @@ class Ledger:
             mechanism: what mixed them, which must be the domain's.
             order: the Renyi order of the charges, which must be the domain's.
         """
+        with self._charging(domain):
+            account = self.may_answer(domain, model, mechanism, order)
+            decided = decide(account, self.balance(domain), draws)
+            self._write(decided)
+        return list(decided.answers)
+
+    def book(self, decided: Decided) -> None:
+        """Make a step durable that was decided in memory; on return its answers may leave.
+
+        Refused, and the ledger with it, where the database is not where the decision began.
+        """
+        with self._charging(decided.domain):
+            if self.positions()[decided.domain].seq + 1 != decided.before.entries:
+                raise LedgerUnavailable(
+                    f"{self.store.name} has entries of somebody else; nothing was released."
+                )
+            self._write(decided)
+
+    @contextlib.contextmanager
+    def _charging(self, domain: str) -> Iterator[None]:
+        """A transaction that holds a domain's head."""
         self._refuse_if_broken()
         if self.anchor.due:
             self._remember()  # before anything is charged: a full disk must not cost budget
         with self.writing():
             self._lock(domain)
-            account = self._may_answer(domain, model, mechanism, order)
-            balance = self.balance(domain)
-            entries, answers, spent = self._decided(account, balance, draws)
-            self._move(domain, balance.spent, spent)
-            self._append(domain, entries)
-            used: dict[str, int] = {}
-            for draw in draws:
-                used[draw.tenant] = used.get(draw.tenant, 0) + 1
-            self.store.run_many(
-                "UPDATE tenant SET tokens_used = tokens_used + ? WHERE name = ?",
-                [(count, name) for name, count in sorted(used.items())],
-            )
-        return answers
+            yield
 
-    def _decided(
-        self, account: Domain, balance: Balance, draws: Sequence[Draw]
-    ) -> tuple[list[Entry], list[Answer], list[int]]:
-        """Who answers each draw, what is written about it, and what every part has spent afterwards."""
-        spent, stopped = list(balance.spent), balance.stopped
-        room = [left + used for left, used in zip(balance.left, spent, strict=True)]
-        entries: list[Entry] = []
-        answers: list[Answer] = []
-        for draw in draws:
-            charges = _charges(draw.charges, len(spent))
-            after = None if charges is None else [a + b for a, b in zip(spent, charges, strict=True)]
-            payable = after is not None and _pays(account, after, room)
-            if account.rule.spending == "fading" and not payable:
-                raise LedgerRefused("A part was charged more than it had left; nothing was booked.")
-            if account.rule.spending == "counted" and (charges is None or len(set(charges)) > 1):
-                # Else the end of the budget would depend on who paid how much.
-                raise LedgerRefused("Every part pays the same price here; nothing was booked.")
-            if not payable and not stopped:
-                stopped = True
-                entries.append(self._entry(account.id, "stop", len(spent)))
-            if stopped or charges is None or after is None:
-                answer, entry = Answer(draw.public, False), self._entry(account.id, "public", len(spent))
-            else:
-                answer, entry = Answer(draw.private, True), self._entry(account.id, "token", len(spent))
-                entry, spent = replace(entry, charges=charges), after
-            answers.append(answer)
-            entries.append(
-                replace(entry, request=draw.request, step=draw.step, tenant=draw.tenant, token=answer.token)
-            )
-        return entries, answers, spent
+    def _write(self, decided: Decided) -> None:
+        self._move(decided.domain, decided.before.spent, decided.after.spent)
+        self._append(decided.domain, decided.entries)
+        self.store.run_many(
+            "UPDATE tenant SET tokens_used = tokens_used + ? WHERE name = ?",
+            [(count, name) for name, count in sorted(decided.used.items())],
+        )
 
     def book_training(self, domain: str, epsilon: float, note: str) -> None:
         """Charge every part for something else that was released about the same people.
@@ -336,7 +279,7 @@ class Ledger:
                     f"Domain {domain} has less than epsilon={epsilon:g} left; nothing was booked."
                 )
             self._move(domain, balance.spent, [spent + charge for spent in balance.spent])
-            entry = self._entry(domain, "training", len(balance.spent), note=note)
+            entry = new_entry(domain, "training", len(balance.spent), note=note)
             self._append(domain, [replace(entry, charges=(charge,) * len(balance.spent))])
         self._remember()
 
@@ -346,6 +289,29 @@ class Ledger:
             "SELECT token FROM entry WHERE domain = ? AND request = ? ORDER BY step", (domain, request)
         )
         return [int(row[0]) for row in rows]
+
+    def latest_charges(self, domain: str, most: int) -> list[Charged]:
+        """What the latest answers cost, oldest first. Sensitive."""
+        rows = self.store.run(
+            "SELECT made, charges FROM entry WHERE domain = ? AND kind IN ('token', 'public') "
+            "ORDER BY seq DESC LIMIT ?",
+            (domain, most),
+        )
+        return [Charged(str(made), unpacked(bytes(charges))) for made, charges in reversed(rows)]
+
+    def events(self, domain: str) -> list[tuple[str, str]]:
+        """When something else than an answer was written, and what, in order. Sensitive: a stop is one."""
+        return [(str(made), str(kind)) for kind, made, _, _ in self.event_rows(domain)]
+
+    def event_rows(self, domain: str) -> list[Row]:
+        """Kind, time, charges and note of every entry that is no answer, in order."""
+        # SQLite would read every answer rather than the index that has none of them.
+        index = " INDEXED BY entry_event" if self.store.dialect == "sqlite" else ""
+        return self.store.run(
+            f"SELECT kind, made, charges, note FROM entry{index} WHERE domain = ? "  # noqa: S608
+            "AND kind NOT IN ('token', 'public') ORDER BY seq",
+            (domain,),
+        )
 
     # How it is kept
 
@@ -385,7 +351,8 @@ class Ledger:
     def _keyed(self, fingerprint: str) -> bytes:
         return hmac.digest(self._corpus_key, fingerprint.encode(), "sha256")
 
-    def _may_answer(self, domain: str, model: str, mechanism: str, order: float) -> Domain:
+    def may_answer(self, domain: str, model: str, mechanism: str, order: float) -> Domain:
+        """The account, if this ensemble, mechanism and order are its own; refused otherwise."""
         account = self.domain(domain)
         if (mechanism, order) != (account.mechanism, account.order):
             raise InputError(
@@ -419,7 +386,7 @@ class Ledger:
             "unit": model.unit,
             "outside": list(model.outside),
         }
-        self._append(domain, [self._entry(domain, "model", model.parts, note=_json(note))])
+        self._append(domain, [new_entry(domain, "model", model.parts, note=_json(note))])
         seq = self.store.run("SELECT seq FROM head WHERE domain = ?", (domain,))[0][0]
         self.store.run(
             "INSERT INTO model VALUES (?, ?, ?, ?, ?, ?)",
@@ -443,7 +410,7 @@ class Ledger:
             (model.parts, model.partition, domain),
         )
         terms = {"parts": model.parts, "partition": model.partition, "carried": most}
-        self._append(domain, [self._entry(domain, "repartition", model.parts, note=_json(terms))])
+        self._append(domain, [new_entry(domain, "repartition", model.parts, note=_json(terms))])
 
     def _set_balances(self, domain: str, parts: int, budget: int, spent: int) -> None:
         self.store.run("DELETE FROM balance WHERE domain = ?", (domain,))
@@ -463,9 +430,6 @@ class Ledger:
             if new != old
         ]
         self.store.run_many("UPDATE balance SET spent = ? WHERE domain = ? AND part = ?", moved)
-
-    def _entry(self, domain: str, kind: Kind, parts: int, note: str = "") -> Entry:
-        return Entry(domain=domain, seq=-1, kind=kind, made=now(), charges=(0,) * parts, note=note)
 
     def _append(self, domain: str, entries: Iterable[Entry]) -> None:
         """Number and chain entries behind the last one, and move the head."""
@@ -536,7 +500,7 @@ class Ledger:
             with self.writing():
                 for domain in positions:
                     parts = len(self.balance(domain).spent)
-                    self._append(domain, [self._entry(domain, "anchor", parts, "a new anchor was begun")])
+                    self._append(domain, [new_entry(domain, "anchor", parts, "a new anchor was begun")])
         for domain, position in (remembered or {}).items():
             row = self.store.run(
                 "SELECT hash FROM entry WHERE domain = ? AND seq = ?", (domain, position.seq)
@@ -564,21 +528,6 @@ def _data_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "tacit"
 
 
-def _charges(charges: Sequence[float], parts: int) -> tuple[int, ...] | None:
-    """In billionths; None for what is no number, below 0 or infinite, and which nobody can pay."""
-    if len(charges) != parts:
-        raise InputError(f"{len(charges)} charges for {parts} parts: one charge per part is needed.")
-    if not all(0 <= charge < math.inf for charge in charges):
-        return None
-    return tuple(nano(float(charge)) for charge in charges)
-
-
-def _pays(account: Domain, after: Sequence[int], room: Sequence[int]) -> bool:
-    # Algorithm 2 goes on only while every part has something left.
-    least = 1 if account.rule.spending == "filtered" else 0
-    return all(most - spent >= least for spent, most in zip(after, room, strict=True))
-
-
 def _check_note(note: str) -> None:
     if not note or len(note) > _LONGEST_NOTE or not note.isprintable():
         raise InputError("A charge needs a printable note that says what was released.")
@@ -586,8 +535,3 @@ def _check_note(note: str) -> None:
 
 def _json(content: Mapping[str, object]) -> str:
     return json.dumps(content, sort_keys=True)
-
-
-def now() -> str:
-    """The time, as entries have it."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

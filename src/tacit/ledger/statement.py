@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tacit.errors import InputError
+from tacit.ledger.decisions import Balance
 from tacit.ledger.entries import unpacked
-from tacit.ledger.ledger import Balance, Ledger
+from tacit.ledger.ledger import Ledger
 from tacit.ledger.terms import Domain
 from tacit.privacy import Guarantee
 from tacit.privacy.filter import NANO
@@ -66,13 +67,7 @@ class Statement:
 def statement(ledger: Ledger, name: str) -> Statement:
     """Add up one domain."""
     domain, balance = ledger.domain(name), ledger.balance(name)
-    # SQLite would read every answer rather than the index that has none of them.
-    index = " INDEXED BY entry_event" if ledger.store.dialect == "sqlite" else ""
-    events = ledger.store.run(
-        f"SELECT kind, made, charges, note FROM entry{index} WHERE domain = ? "  # noqa: S608
-        "AND kind NOT IN ('token', 'public') ORDER BY seq",
-        (name,),
-    )
+    events = ledger.event_rows(name)
     models = [json.loads(note) for kind, _, _, note in events if kind == "model"]
     training = tuple(
         Training(made, max(unpacked(bytes(charges))) / NANO, note)

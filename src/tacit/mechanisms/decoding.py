@@ -27,6 +27,8 @@ class Decoding:
     top_k                keep the k tokens that the public model ranks highest
     top_p                keep the smallest set of tokens that holds this much of the public pmf
     repetition_penalty   divides positive and multiplies negative logits of tokens already in the text
+    presence_penalty     taken from the logits of tokens that the answer has so far
+    frequency_penalty    the same, for every time that it has them
     logit_bias           token id to a number that is added to every model's logit
     """
 
@@ -34,6 +36,8 @@ class Decoding:
     top_k: int | None = None
     top_p: float | None = None
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -50,18 +54,24 @@ class Decoding:
             raise InputError(
                 f"repetition_penalty={self.repetition_penalty}: must be a finite number above 0."
             )
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not math.isfinite(getattr(self, name)):
+                raise InputError(f"{name}={getattr(self, name)}: must be a finite number.")
         for token, bias in self.logit_bias.items():
             if token < 0 or not math.isfinite(bias):
                 raise InputError(
                     f"logit_bias={{{token}: {bias}}}: a token id and a finite number are needed."
                 )
 
-    def pmfs(self, logits: Tensor, text: Sequence[int] = ()) -> DecodedPmfs:
-        """Distributions for one query: logits [M, V] with the public model in row 0, after ``text``."""
+    def pmfs(self, logits: Tensor, text: Sequence[int] = (), answer: Sequence[int] = ()) -> DecodedPmfs:
+        """Distributions for one query: logits [M, V] with the public model in row 0, after ``text``.
+
+        ``answer`` is the end of the text that was written in answer to a request.
+        """
         values = _at_least_single(logits)
         if values.ndim != 2:
             raise InputError(f"logits have shape {tuple(logits.shape)}; expected [models, vocabulary].")
-        values = self._penalised(values, text)
+        values = self._penalised(values, text, answer)
         probabilities = torch.softmax(values / self.temperature, dim=-1)
         kept = self._kept(probabilities[0])
         if kept is None:
@@ -69,12 +79,16 @@ class Decoding:
         restricted = probabilities[:, kept]
         return DecodedPmfs(_renormalised(restricted), kept)
 
-    def _penalised(self, values: Tensor, text: Sequence[int]) -> Tensor:
+    def _penalised(self, values: Tensor, text: Sequence[int], answer: Sequence[int]) -> Tensor:
         if self.repetition_penalty != 1 and text:
             seen = torch.tensor(sorted(set(text)), device=values.device)
             own = values[:, seen]
             penalty = self.repetition_penalty
             values = values.index_copy(1, seen, torch.where(own > 0, own / penalty, own * penalty))
+        if answer and (self.presence_penalty or self.frequency_penalty):
+            written, counts = torch.unique(torch.tensor(answer, device=values.device), return_counts=True)
+            penalties = self.presence_penalty + self.frequency_penalty * counts.to(values.dtype)
+            values = values.index_add(1, written, -penalties.expand(values.shape[0], -1))
         if self.logit_bias:
             tokens = torch.tensor(list(self.logit_bias), device=values.device)
             if int(tokens.max()) >= values.shape[1]:

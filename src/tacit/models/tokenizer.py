@@ -114,8 +114,10 @@ class PublicTokenizer:
         """Whether conversations can be rendered as the model expects them."""
         return bool(self.tokenizer.chat_template)
 
-    def render_chat(self, messages: Sequence[Mapping[str, object]]) -> str:
+    def render_chat(self, messages: Sequence[Mapping[str, object]], *, to_answer: bool = False) -> str:
         """A conversation as the model's chat template writes it; encode it with ``control_tokens=True``.
+
+        ``to_answer`` opens the assistant's next turn.
 
         A message that spells out a control token would become one. Such a spelling is broken by a space
         behind its first character: what a person writes can neither end a turn nor open one.
@@ -123,21 +125,24 @@ class PublicTokenizer:
         safe = [
             {key: self._without_control(str(value)) for key, value in message.items()} for message in messages
         ]
-        rendered = self._apply_template(safe)
+        rendered = self._apply_template(safe, to_answer=to_answer)
         # A template may mend what was broken, or end a spelling that a message began.
         harmless = [
             message | {"content": "x"} if message.get("content", "").strip() else message for message in safe
         ]
-        if self._spelled.findall(rendered) != self._spelled.findall(self._apply_template(harmless)):
+        expected = self._apply_template(harmless, to_answer=to_answer)
+        if self._spelled.findall(rendered) != self._spelled.findall(expected):
             raise ModelError(
                 "The tokenizer's chat template lets a message write one of its markers; render with 'plain' "
                 "instead."
             )
         return rendered
 
-    def _apply_template(self, messages: list[dict[str, str]]) -> str:
+    def _apply_template(self, messages: list[dict[str, str]], *, to_answer: bool) -> str:
         try:
-            rendered = self.tokenizer.apply_chat_template(messages, tokenize=False)
+            rendered = self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=to_answer
+            )
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
             # A template's own complaint (jinja2.TemplateError) is about the messages and goes to the caller.
             rendered = None

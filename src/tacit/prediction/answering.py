@@ -13,7 +13,6 @@ import math
 import secrets
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from tacit.mechanisms import Certified, GNMax, Individual, NonPrivate, Public, R
 from tacit.mechanisms.choice import Mechanism, MechanismChoice, needs_halves
 from tacit.mechanisms.pmfs import floored_public
 from tacit.mechanisms.sampling import RandBelow
+from tacit.prediction.drawing import check_halves, mixed
 from tacit.privacy import Guarantee, RenyiFilter, random_stopping
 from tacit.privacy.guarantee import Neighbours
 
@@ -84,11 +84,7 @@ class Answering:
     ) -> None:
         """``randbelow`` is replaced only by tests and seeded experiments."""
         self.mechanism: Mechanism = choice.build(parts)
-        if needs_halves(self.mechanism) and halves != 2:
-            raise InputError(
-                "SubMix compares the two halves of each part, and this ensemble has one model per part; "
-                "use mechanism certified, or train with ensemble.halves: true."
-            )
+        check_halves(self.mechanism, halves)
         self.budget = budget
         self._outside = outside
         self._randbelow = randbelow
@@ -168,13 +164,10 @@ class Answering:
 
     def _charged(self, members: Tensor, public: Tensor) -> Tensor:
         """The distribution to draw from. Everything is computed whether or not it may be used."""
-        given: Any = members if needs_halves(self.mechanism) else members.mean(1)
         instead = floored_public(public)
         with self._lock:
-            if isinstance(self.mechanism, Individual):  # its weights depend on what is left
-                mixture = self.mechanism.mix(given, public, torch.from_numpy(self._filter.remaining))
-            else:
-                mixture = self.mechanism.mix(given, public)
+            left = torch.from_numpy(self._filter.remaining)
+            mixture = mixed(self.mechanism, members, public, left)
             self._alarms += int((~mixture.sound).sum())
             self._answered += 1
             allowed = self._book(mixture.charges)

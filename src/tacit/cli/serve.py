@@ -1,0 +1,158 @@
+"""`tacit serve`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tacit.cli import console
+from tacit.cli.console import JsonFlag
+from tacit.cli.ledger import AnchorOption, LedgerOption
+from tacit.errors import MissingExtra
+from tacit.ledger import default_ledger
+from tacit.runs import Run
+
+if TYPE_CHECKING:
+    from tacit.serving.server import Listening
+    from tacit.serving.service import Service
+
+
+def serve(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="An ensemble's Run.", show_default=False)],
+    queries: Annotated[
+        int, typer.Option(help="Answers the budget is meant for: the price of one follows from it.")
+    ] = 1024,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            help="Price per answer in nats (SubMix: distance of the halves); default: epsilon/queries.",
+            show_default=False,
+        ),
+    ] = None,
+    guard: Annotated[
+        float | None,
+        typer.Option(
+            help="submix-guarded: no answer costs a part more; default: 16 times the price.",
+            show_default=False,
+        ),
+    ] = None,
+    cap: Annotated[
+        float | None, typer.Option(help="No part weighs more than this.", show_default=False)
+    ] = None,
+    on_exhausted: Annotated[
+        str,
+        typer.Option(
+            help="When a certified budget is used up: public (the public model answers) or error (429)."
+        ),
+    ] = "public",
+    name: Annotated[
+        str | None,
+        typer.Option(help="What clients call the model; default: the Run's folder.", show_default=False),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where clients connect.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    admin_host: Annotated[
+        str, typer.Option(help="Where the operator connects; elsewhere than here needs TACIT_ADMIN_PASSWORD.")
+    ] = "127.0.0.1",
+    admin_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8001,
+    slots: Annotated[int, typer.Option(help="Texts that are written at the same time.")] = 8,
+    waiting: Annotated[int, typer.Option(help="Texts that may wait for a slot.")] = 64,
+    context: Annotated[int, typer.Option(help="Tokens of question and answer together.")] = 1024,
+    default_tokens: Annotated[int, typer.Option(help="Length of an answer that names none.")] = 64,
+    most_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    most_choices: Annotated[int, typer.Option(help="Answers per request.")] = 4,
+    drain: Annotated[float, typer.Option(help="Seconds to finish answers after SIGTERM.")] = 30.0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
+    ] = False,
+    ledger: LedgerOption = None,
+    anchor: AnchorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Answer over HTTP as OpenAI's clients expect, from a budget that the ledger keeps.
+
+    Needs an account (`tacit ledger init`) and a key (`tacit keys create`). SIGTERM and Ctrl-C finish what is
+    being answered and end with exit code 0.
+
+    Examples:
+
+        tacit ledger init runs/submix --epsilon 2 --mechanism submix-guarded
+
+        tacit keys create me
+
+        tacit serve runs/submix --queries 10000
+    """
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise MissingExtra("tacit serve", "serve") from None
+    from tacit.models.ensemble import load_ensemble
+    from tacit.prediction.accounts import model_of
+    from tacit.serving.books import Books
+    from tacit.serving.logs import log_to_stderr
+    from tacit.serving.server import Address
+    from tacit.serving.server import serve as run_server
+    from tacit.serving.service import Service
+    from tacit.serving.settings import Settings
+
+    settings = Settings(
+        queries=queries,
+        target=target,
+        guard=guard,
+        cap=cap,
+        on_exhausted=on_exhausted,  # type: ignore[arg-type]
+        slots=slots,
+        waiting=waiting,
+        context=context,
+        default_tokens=default_tokens,
+        most_tokens=most_tokens,
+        most_choices=most_choices,
+    )
+    run = Run.open(run_folder)
+    books = Books(ledger or default_ledger(), anchor, model_of(run), settings)
+    try:
+        with console.progress() as progress:
+            progress.phase("loading", None)
+            ensemble = load_ensemble(run, device=device, trust_remote_code=trust_remote_code)
+            service = Service(name or run.folder.resolve().name, ensemble, books, settings)
+    except BaseException:
+        books.close()
+        raise
+    log_to_stderr()
+    run_server(
+        service,
+        Address(host, port),
+        Address(admin_host, admin_port),
+        password=os.environ.get("TACIT_ADMIN_PASSWORD"),
+        drain_seconds=drain,
+        announce=lambda found: _announce(service, found, as_json=as_json),
+    )
+
+
+def _announce(service: Service, found: Listening, *, as_json: bool) -> None:
+    account, choice = service.books.account, service.books.choice
+    content = {
+        "model": service.name,
+        "url": f"{found.public}/v1",
+        "admin": found.admin,
+        "mechanism": account.mechanism,
+        "price": choice.target,
+        "guard": choice.guard,
+        "guarantee": str(service.guarantee),
+    }
+    if as_json:
+        console.show_json(content)
+        return
+    console.show(content, as_json=False, title="Serving")
+    if not any(key.revoked is None for key in service.books.access.every_key()):
+        url = f"{found.admin}/admin/keys"
+        console.say(
+            "There is no key yet, and none can be made by `tacit keys` while the ledger is in use: "
+            f"""curl {url} -H 'content-type: application/json' -d '{{"tenant": "me"}}'"""
+        )

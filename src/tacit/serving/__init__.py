@@ -1,0 +1,1 @@
+"""Private answers over HTTP: engine, service, API, operator's page."""

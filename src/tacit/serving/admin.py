@@ -1,0 +1,204 @@
+"""The admin listener: the operator's page, statements, private metrics, keys. Never for clients.
+
+It listens on this machine only, unless a password is set; a page of another site can neither read it (other
+host names are refused) nor post to it (other origins are).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tacit.errors import InputError, IntegrityError, LedgerUnavailable, TacitError
+from tacit.ledger import verify
+from tacit.mechanisms import Decoding
+from tacit.serving import problems
+from tacit.serving.api import install_errors, install_static
+from tacit.serving.limits import BodyLimit, send_problem
+from tacit.serving.overview import Overview, overview
+from tacit.serving.page import SECURITY_HEADERS, operator_figures, operator_page
+from tacit.serving.service import OPERATOR, Question, Service
+
+_T = TypeVar("_T")
+_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Try(BaseModel):
+    """The page's own question."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    prompt: str = Field(max_length=100_000)
+    max_tokens: int = Field(default=32, ge=1)
+
+
+class NewKey(BaseModel):
+    """Whose key, and how many tokens the tenant may use in all."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    tenant: str
+    tokens: int | None = Field(default=None, ge=0)
+
+
+class Fence:
+    """Keeps everybody else out of the admin port."""
+
+    def __init__(self, app: ASGIApp, *, password: str | None) -> None:
+        self._app, self._password = app, password
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        problem = self._problem(headers, scope["method"])
+        if problem is None:
+            await self._app(scope, receive, send)
+        else:
+            await send_problem(send, problem)
+
+    def _problem(self, headers: dict[str, str], method: str) -> problems.Problem | None:
+        host = urlsplit(f"//{headers.get('host', '')}")
+        if self._password is None and host.hostname not in _THIS_MACHINE:
+            return problems.Problem(
+                421, "wrong_host", "The admin port answers to this machine's own name only."
+            )
+        origin = headers.get("origin")
+        if method not in ("GET", "HEAD") and origin is not None and urlsplit(origin).netloc != host.netloc:
+            return problems.Problem(403, "wrong_origin", "Another site cannot write to the admin port.")
+        if self._password is not None and not _knows(self._password, headers.get("authorization", "")):
+            return problems.Problem(
+                401,
+                "invalid_password",
+                "The admin port needs its password.",
+                headers={"www-authenticate": 'Basic realm="tacit"'},
+            )
+        return None
+
+
+def admin_app(service: Service, *, password: str | None = None) -> FastAPI:
+    """Everything that only the operator may see."""
+    app = FastAPI(title="tacit admin", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(BodyLimit, most_bytes=1_000_000, seconds=30.0)
+    app.add_middleware(Fence, password=password)
+    install_errors(app)
+    install_static(app)
+    verified = "not since the start"
+
+    async def seen() -> Overview | None:
+        try:
+            return await asyncio.to_thread(overview, service)
+        except LedgerUnavailable:
+            return None
+
+    @app.get("/", response_class=HTMLResponse)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(operator_page(service, await seen(), verified), headers=SECURITY_HEADERS)
+
+    @app.get("/figures", response_class=HTMLResponse)
+    async def figures() -> HTMLResponse:
+        return HTMLResponse(operator_figures(service, await seen(), verified), headers=SECURITY_HEADERS)
+
+    @app.get("/admin/overview")
+    async def whole() -> dict[str, Any]:
+        return (await _in_thread(lambda: overview(service))).to_json()
+
+    @app.get("/admin/statement")
+    async def statement() -> dict[str, Any]:
+        return (await _in_thread(service.books.statement)).to_json()
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        balance = service.books.balance if service.books.is_open else None
+        return Response(
+            service.metrics.private_text(service.engine.load, balance), media_type="text/plain; version=0.0.4"
+        )
+
+    @app.post("/verify")
+    @app.post("/admin/verify")
+    async def verify_now() -> Response:
+        nonlocal verified
+        moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        try:
+            found = await asyncio.to_thread(lambda: verify(service.books.ledger, service.books.account.id))
+        except IntegrityError as error:
+            verified = f"FAILED, {moment}"
+            return JSONResponse({"verified": False, "problem": str(error)})
+        except TacitError as error:
+            raise problems.problem_of(error) from error
+        verified = moment
+        return JSONResponse({"verified": True, "entries": found.entries, "head": found.head})
+
+    @app.post("/try")
+    async def try_it(asked: Try) -> dict[str, Any]:
+        return await _try(service, asked)
+
+    @app.get("/admin/keys")
+    async def keys() -> dict[str, Any]:
+        found = await _in_thread(lambda: service.books.access.every_key())
+        return {"keys": [vars(key) for key in found]}
+
+    @app.post("/admin/keys")
+    async def create_key(asked: NewKey) -> dict[str, Any]:
+        def create() -> dict[str, Any]:
+            access = service.books.access
+            if asked.tokens is not None:
+                access.set_quota(asked.tenant, asked.tokens)
+            key, made = access.create_key(asked.tenant)
+            return {"key": key, "id": made.id, "tenant": made.tenant}
+
+        return await _in_thread(create)
+
+    @app.delete("/admin/keys/{key_id}")
+    async def revoke_key(key_id: str) -> dict[str, Any]:
+        await _in_thread(lambda: service.books.access.revoke_key(key_id))
+        return {"revoked": key_id}
+
+    return app
+
+
+async def _try(service: Service, asked: Try) -> dict[str, Any]:
+    if asked.max_tokens > service.settings.most_tokens:
+        raise problems.invalid(
+            f"An answer has at most {service.settings.most_tokens} tokens here.", "max_tokens"
+        )
+    tokenizer = service.tokenizer
+    try:
+        prompt = [tokenizer.start_token, *tokenizer.encode([asked.prompt])[0]]
+    except InputError as error:
+        raise problems.invalid(str(error), "prompt") from None
+    question = Question(OPERATOR, [prompt], 1, asked.max_tokens, Decoding())
+    text = ""
+    async with service.answering(question) as (conversation, pieces):
+        async for written in pieces:
+            text += written.text
+        return {"text": text, "tokens": conversation.completion_tokens}
+
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    try:
+        return await asyncio.to_thread(work)
+    except TacitError as error:
+        raise problems.problem_of(error) from error
+
+
+def _knows(password: str, authorization: str) -> bool:
+    scheme, _, encoded = authorization.partition(" ")
+    try:
+        given = base64.b64decode(encoded, validate=True) if scheme.lower() == "basic" else b""
+    except binascii.Error:
+        return False
+    return hmac.compare_digest(given.partition(b":")[2], password.encode())

@@ -1,0 +1,101 @@
+"""Everything the operator's page shows: functions of private text, for the admin port alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tacit.ledger import ApiKey, Balance, Charged, Statement, Tenant
+from tacit.privacy.filter import NANO
+from tacit.serving.service import Service
+
+_RECENT = 1000  # answers that rates are taken of
+_BARS = 50
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What the latest answers cost the worst part, and when its budget would be gone at that rate."""
+
+    answers: int
+    bars: tuple[float, ...]  # nats per answer, oldest first
+    answers_left: int | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One look at a service."""
+
+    statement: Statement
+    balance: Balance
+    rate: Rate
+    tenants: tuple[Tenant, ...]
+    keys: tuple[ApiKey, ...]
+    durability: dict[str, str]
+    anchor_seconds: float | None
+    events: tuple[tuple[str, str], ...]
+
+    @property
+    def used(self) -> tuple[float, ...]:
+        """Share of its budget that each part has used."""
+        balance = self.balance
+        return tuple(1 - left / had for left, had in zip(balance.left, balance.budget, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """For a program."""
+        return {
+            "statement": self.statement.to_json(),
+            "used": list(self.used),
+            "answers_left_at_this_rate": self.rate.answers_left,
+            "seconds_left_at_this_rate": self.rate.seconds_left,
+            "tenants": [vars(tenant) for tenant in self.tenants],
+            "keys": [vars(key) for key in self.keys],
+            "durability": self.durability,
+            "anchor_seconds": self.anchor_seconds,
+        }
+
+
+def overview(service: Service) -> Overview:
+    """Look now. Reads the ledger: not for the loop's own thread."""
+    books = service.books
+    ledger, access, domain = books.ledger, books.access, books.account.id
+    statement = books.statement()
+    charged = ledger.latest_charges(domain, _RECENT)
+    return Overview(
+        statement,
+        statement.balance,
+        rate_of(charged, statement.balance),
+        tuple(access.tenants()),
+        tuple(access.every_key()),
+        ledger.store.durability(),
+        ledger.anchor.age,
+        tuple((made, kind) for made, kind in reversed(ledger.events(domain)[-8:])),
+    )
+
+
+def rate_of(charged: Sequence[Charged], balance: Balance) -> Rate:
+    """Rates of the latest answers (oldest first)."""
+    if not charged:
+        return Rate(0, (), None, None)
+    per_bar = -(-len(charged) // _BARS)
+    groups = [charged[first : first + per_bar] for first in range(0, len(charged), per_bar)]
+    bars = tuple(sum(max(one.charges) for one in group) / len(group) / NANO for group in groups)
+    paid = [sum(charges) for charges in zip(*(one.charges for one in charged), strict=True)]
+    lasts = [
+        left * len(charged) // spent for left, spent in zip(balance.left, paid, strict=True) if spent > 0
+    ]
+    answers_left = None if balance.stopped or not lasts else min(lasts)
+    first, last = (datetime.fromisoformat(one.made).timestamp() for one in (charged[0], charged[-1]))
+    # A service that rests makes the budget last longer: time since the first of them, until now.
+    elapsed = max(last, time.time()) - first
+    seconds = None if answers_left is None or elapsed <= 0 else answers_left * elapsed / len(charged)
+    return Rate(len(charged), bars, answers_left, seconds)
+
+
+def when(made: str) -> str:
+    """A ledger's time as people read it."""
+    return datetime.fromisoformat(made).astimezone(UTC).strftime("%Y-%m-%d %H:%M")

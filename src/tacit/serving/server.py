@@ -1,0 +1,141 @@
+"""Two listeners, one loop: clients on one port, the operator on another; a signal drains and closes both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import uvicorn
+from fastapi import FastAPI
+
+from tacit.errors import EnvironmentProblem, InputError
+from tacit.serving.admin import admin_app
+from tacit.serving.api import public_app
+from tacit.serving.service import Service
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where the two listeners really are."""
+
+    public: str
+    admin: str
+
+
+def serve(
+    service: Service,
+    public: Address,
+    admin: Address,
+    *,
+    password: str | None = None,
+    drain_seconds: float = 30.0,
+    announce: Callable[[Listening], None],
+) -> None:
+    """Answer until SIGTERM or SIGINT; then finish what runs, book it, and close the ledger.
+
+    ``announce`` is called once both listeners accept connections.
+    """
+    if not admin.is_this_machine and not password:
+        raise InputError(
+            f"The admin port on {admin.host} would show private numbers to anybody; listen on 127.0.0.1, or "
+            "set TACIT_ADMIN_PASSWORD."
+        )
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(_listening(address)) for address in (public, admin)]
+        apps = (public_app(service), admin_app(service, password=password))
+        service.engine.start()
+        stack.callback(service.close)
+        found = Listening(
+            *(_url(address, one) for address, one in zip((public, admin), sockets, strict=True))
+        )
+        asyncio.run(_both(apps, sockets, drain_seconds, lambda: announce(found)))
+
+
+@contextlib.contextmanager
+def _listening(address: Address) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address.host, address.port))
+        except (OSError, OverflowError) as problem:
+            reason = getattr(problem, "strerror", None) or problem
+            raise EnvironmentProblem(
+                f"Port {address.port} on {address.host} cannot be used ({reason}); choose another."
+            ) from None
+        listener.listen(128)
+        yield listener
+
+
+def _url(address: Address, listener: socket.socket) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"http://{host}:{listener.getsockname()[1]}"
+
+
+class _Server(uvicorn.Server):
+    """Without uvicorn's own signals: there are two of them, and one of us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _both(
+    apps: tuple[FastAPI, FastAPI],
+    sockets: list[socket.socket],
+    drain_seconds: float,
+    announce: Callable[[], None],
+) -> None:
+    servers = [
+        _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="off",
+                timeout_graceful_shutdown=int(drain_seconds),
+                timeout_keep_alive=30,
+            )
+        )
+        for app in apps
+    ]
+
+    def stop() -> None:
+        for server in servers:
+            server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    running = [
+        asyncio.ensure_future(server.serve(sockets=[listener]))
+        for server, listener in zip(servers, sockets, strict=True)
+    ]
+    while not all(server.started for server in servers) and not any(task.done() for task in running):
+        await asyncio.sleep(0.01)
+    announce()
+    await asyncio.gather(*running)

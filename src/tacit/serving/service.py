@@ -1,0 +1,281 @@
+"""From a request to its pieces: what is checked before anything is drawn, and what is kept while it runs.
+
+Quotas and counted budgets are reserved for the longest answer that a request may get, so that none of those
+running together can pass them. A repeated request (Idempotency-Key) gets what was paid for again, for
+nothing, and is then continued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from tacit.errors import TacitError
+from tacit.ledger import Request
+from tacit.mechanisms import Decoding
+from tacit.models.ensemble import Ensemble
+from tacit.privacy import Guarantee
+from tacit.serving import problems
+from tacit.serving.books import Books
+from tacit.serving.engine import Engine, Text
+from tacit.serving.metrics import Metrics
+from tacit.serving.settings import Settings
+from tacit.serving.writing import Finish, Piece, Writing
+
+OPERATOR = "operator"  # the tenant of the page's own questions
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a request asks for, once its fields are understood.
+
+    prompts   token ids, start token included
+    choices   answers to each prompt
+    key       its Idempotency-Key, and ``body`` the bytes that must be the same with it
+    """
+
+    tenant: str
+    prompts: Sequence[Sequence[int]]
+    choices: int
+    max_tokens: int
+    decoding: Decoding
+    stop: tuple[str, ...] = ()
+    key: str | None = None
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A piece of one of the answers."""
+
+    choice: int
+    text: str
+    finish: Finish | None
+
+
+class Conversation:
+    """One request while it is answered."""
+
+    def __init__(self, request: Request, question: Question, texts: Sequence[Text]) -> None:
+        self.request = request
+        self.prompt_tokens = sum(len(prompt) for prompt in question.prompts)
+        self._texts = texts
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens that were drawn for it, now or earlier."""
+        return sum(len(text.writing.tokens) for text in self._texts)
+
+
+@dataclass
+class _Open:
+    """A request that is being answered, and how many still hold it: whoever asked, and the engine."""
+
+    texts: Sequence[Text] = ()
+    holders: int = 1
+
+
+class Service:
+    """An ensemble, its books and its engine."""
+
+    def __init__(self, name: str, ensemble: Ensemble, books: Books, settings: Settings) -> None:
+        self.name, self.settings, self.books = name, settings, books
+        self.tokenizer = ensemble.public.tokenizer
+        self.public_model = ensemble.public.name
+        self.metrics = Metrics()
+        self.engine = Engine(ensemble, books, settings, self.metrics)
+        self.started = time.time()
+        self._lock = threading.Lock()
+        self._open: dict[str, _Open] = {}  # by request, until nothing more can be booked for it
+        self._guarantee = books.statement().guarantee
+        books.access.ensure_tenant(OPERATOR)
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What holds for everything that was and will be answered from this account: a public statement."""
+        return self._guarantee
+
+    @property
+    def ready(self) -> bool:
+        """Whether a question would be answered now."""
+        return self.engine.ready
+
+    def close(self) -> None:
+        """Finish what runs, and close the ledger."""
+        self.engine.close()
+        self.books.close()
+
+    async def tenant_for(self, key: str) -> str | None:
+        """Whose key this is."""
+        return await asyncio.to_thread(lambda: self.books.access.tenant_for(key))
+
+    @contextlib.asynccontextmanager
+    async def answering(
+        self, question: Question
+    ) -> AsyncIterator[tuple[Conversation, AsyncIterator[Written]]]:
+        """Admit a question and give its pieces as they are paid for; leaving ends it, whatever is left.
+
+        Everything that can be refused is refused before the first piece.
+        """
+        self._check_length(question)
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[Written | problems.Problem] = asyncio.Queue()
+        request = await asyncio.to_thread(self._claim, question)
+        texts: Sequence[Text] = ()
+        try:
+            texts, earlier = await asyncio.to_thread(
+                self._texts, question, request, lambda choice: _Delivery(loop, queue, choice, self.metrics)
+            )
+            await asyncio.to_thread(self._reserve, request, question.tenant, texts)
+            self._submit(request, [text for text in texts if not text.writing.finish])
+            yield Conversation(request, question, texts), _pieces(queue, earlier, len(texts))
+        finally:
+            self.engine.cancel(texts)
+            self._let_go(request)
+
+    def _submit(self, request: Request, texts: Sequence[Text]) -> None:
+        if not texts:
+            return
+        with self._lock:
+            self._open[request.id].holders += len(texts)  # the engine holds each
+        try:
+            self.engine.submit(texts)
+        except problems.Problem:
+            for _ in texts:
+                self._let_go(request)
+            raise
+
+    def _let_go(self, request: Request) -> None:
+        """One holder less; after the last one the same request may come again."""
+        with self._lock:
+            self._open[request.id].holders -= 1
+            if not self._open[request.id].holders:
+                del self._open[request.id]
+
+    def _check_length(self, question: Question) -> None:
+        for prompt in question.prompts:
+            # The last token that is drawn is never read.
+            needed = len(prompt) + question.max_tokens - 1
+            if needed > self.engine.context:
+                raise problems.too_long(needed, self.engine.context)
+
+    def _claim(self, question: Question) -> Request:
+        """The request's id; refused while one with the same key is being answered."""
+        try:
+            request = self.books.access.request(question.tenant, question.key, question.body)
+        except TacitError as error:
+            raise problems.problem_of(error) from error
+        with self._lock:
+            if request.id in self._open:
+                raise problems.still_running()
+            self._open[request.id] = _Open()
+        return request
+
+    def _texts(
+        self, question: Question, request: Request, delivery: Callable[[int], _Delivery]
+    ) -> tuple[list[Text], list[Written]]:
+        """The answers to write, and what of them was paid for before."""
+        texts, earlier = [], []
+        prompts = [prompt for prompt in question.prompts for _ in range(question.choices)]
+        for choice, prompt in enumerate(prompts):
+            writing = Writing(self.tokenizer, most=question.max_tokens, stop=question.stop)
+            text_id = f"{request.id}/{choice}"
+            for token in self._paid(text_id) if question.key is not None else ():
+                piece = writing.add(token)
+                earlier.append(Written(choice, piece.text, piece.finish))
+            owed = 0 if writing.finish else question.max_tokens - len(writing.tokens)
+            texts.append(
+                Text(
+                    text_id,
+                    question.tenant,
+                    prompt,
+                    question.decoding,
+                    writing,
+                    deliver=delivery(choice),
+                    let_go=lambda: self._let_go(request),
+                    owed=owed,
+                )
+            )
+        return texts, earlier
+
+    def _paid(self, text_id: str) -> list[int]:
+        try:
+            return self.books.ledger.tokens_of(self.books.account.id, text_id)
+        except TacitError as error:
+            raise problems.problem_of(error) from error
+
+    def _reserve(self, request: Request, tenant: str, texts: Sequence[Text]) -> None:
+        """Set aside what the longest answers may need, of the tenant's quota and of a counted budget."""
+        wanted = sum(text.owed for text in texts)
+        with self._lock:
+            # First what is owed, then what is left: what is booked in between counts twice, never not at all.
+            running = [text for held in self._open.values() for text in held.texts]
+            everybody = sum(text.owed for text in running)
+            mine = sum(text.owed for text in running if text.tenant == tenant)
+            try:
+                left = self.books.access.tenant(tenant).tokens_left
+                paid_for = self._private_answers_left()
+            except TacitError as error:
+                raise problems.problem_of(error) from error
+            if left is not None and wanted > left - mine:
+                raise problems.quota(max(0, left - mine), wanted)
+            if paid_for is not None and wanted > paid_for - everybody:
+                raise problems.exhausted(max(0, paid_for - everybody), wanted)
+            self._open[request.id].texts = texts
+
+    def _private_answers_left(self) -> int | None:
+        """Where a used-up budget is an error: how many answers it still pays for, which is public."""
+        if self.settings.on_exhausted != "error":
+            return None
+        return self.books.balance.pays_for(self.books.choice.target)
+
+
+class _Delivery:
+    """Hands pieces from the clerk's thread to a request's own."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        queue: asyncio.Queue[Written | problems.Problem],
+        choice: int,
+        metrics: Metrics,
+    ) -> None:
+        self._loop, self._queue, self._choice, self._metrics = loop, queue, choice, metrics
+        self._last = time.perf_counter()
+        self._delivered = 0
+
+    def __call__(self, found: Piece | problems.Problem) -> None:
+        if isinstance(found, Piece):
+            now = time.perf_counter()
+            since, self._last = now - self._last, now
+            if self._delivered:
+                self._metrics.between_tokens.add(since)
+            else:
+                self._metrics.first(since)
+            self._delivered += 1
+            given: Written | problems.Problem = Written(self._choice, found.text, found.finish)
+        else:
+            given = found
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever asked
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, given)
+
+
+async def _pieces(
+    queue: asyncio.Queue[Written | problems.Problem], earlier: Sequence[Written], choices: int
+) -> AsyncIterator[Written]:
+    unfinished = set(range(choices))
+    for written in earlier:
+        yield written
+        if written.finish:
+            unfinished.discard(written.choice)
+    while unfinished:
+        found = await queue.get()
+        if isinstance(found, problems.Problem):
+            raise found
+        yield found
+        if found.finish:
+            unfinished.discard(found.choice)

@@ -31,3 +31,26 @@ run tacit generate demo/ensemble --epsilon 2 --queries 40 --tokens 40 --prompt "
 # Somebody tries to get planted secrets out, of one member and through the mechanisms.
 run tacit attack extraction --codes 4 --digits 3 --generations 30 --steps 30 --trunk-layers 26 \
   --mechanism submix --mechanism certified --epsilon 2
+
+# A service instead of a command: the budget is in a ledger, and OpenAI's own client asks.
+run tacit ledger init demo/ensemble --epsilon 2 --mechanism submix-guarded --ledger demo/ledger.db
+printf '\n\033[1m$ tacit keys create demo --ledger demo/ledger.db\033[0m\n'
+OPENAI_API_KEY=$(tacit keys create demo --ledger demo/ledger.db --json |
+  python -c 'import json, sys; print(json.load(sys.stdin)["key"])')
+export OPENAI_API_KEY
+printf '\n\033[1m$ tacit serve demo/ensemble --queries 1000 --ledger demo/ledger.db &\033[0m\n'
+tacit serve demo/ensemble --queries 1000 --ledger demo/ledger.db --port 0 --admin-port 0 --json \
+  >demo/serving.json 2>demo/serving.log &
+server=$!
+trap 'kill $server 2>/dev/null || true' EXIT
+until grep -q '^}' demo/serving.json; do
+  kill -0 $server || { cat demo/serving.log; exit 1; }
+  sleep 0.2
+done
+OPENAI_BASE_URL=$(python -c 'import json; print(json.load(open("demo/serving.json"))["url"])')
+export OPENAI_BASE_URL
+run python examples/ask.py
+kill $server
+wait $server
+run tacit ledger statement --ledger demo/ledger.db
+run tacit ledger verify --ledger demo/ledger.db

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,14 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
         assert tacit("corpus", "partition", "dialogues.jsonl", "parts", *common).code == 0
     if path[0] in ("ledger", "keys") and path[-1] != "path":
         arguments = with_ledger(tacit, path, arguments)
+    if path == ("serve",):
+        with_ledger(tacit, path if arguments[0] == "serve" else ("ledger", "init"), arguments)
+        if arguments[0] == "serve":
+            with serving([*arguments, "--port", "0", "--admin-port", "0"]) as said:
+                assert "Serving" in said
+            return
+        if arguments[0] == "keys":
+            assert tacit("ledger", "init", "runs/submix", "--epsilon", "2").code == 0
     for position in OUTPUTS.get(path, ()):
         (folder / arguments[len(path) - 1 + position]).unlink(missing_ok=True)
     result = tacit(*arguments)
@@ -96,6 +105,28 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
     else:
         assert result.code == 0, result.err
         assert result.out
+
+
+@contextmanager
+def serving(arguments: list[str], cwd: Path | None = None) -> Iterator[str]:
+    """A server that runs while the block does, and what it said; it must end well when it is asked to."""
+    command = [sys.executable, "-m", "tacit", *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = ""
+        while "guarantee" not in said:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            said += line
+        try:
+            yield said
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+        assert process.returncode == 0
 
 
 def with_ledger(tacit: Tacit, path: tuple[str, ...], arguments: list[str]) -> list[str]:
@@ -136,10 +167,13 @@ def test_recipes_in_the_readme_and_the_examples_are_valid() -> None:
 
 @pytest.mark.slow
 @pytest.mark.download
-def test_the_readme_runs_as_it_stands_but_for_its_size(tmp_path: Path) -> None:
+def test_the_readme_runs_as_it_stands_but_for_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first use, word by word, with the embedded model; only the corpus and the steps are fewer."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     first, private = (text for text in fenced("console") if "tacit train" in text)
+    (three_lines,) = (text for text in fenced("console") if "tacit serve" in text)
     fewer = "training.max_steps=1 training.block_size=64 training.batch_size=1"
     for line in [*first.strip().splitlines(), *private.strip().splitlines()]:
         command = line.replace("--users 50 --dialogues 4", "--users 6 --dialogues 1")
@@ -148,7 +182,7 @@ def test_the_readme_runs_as_it_stands_but_for_its_size(tmp_path: Path) -> None:
         command += f" {fewer}" if " train " in command else " --tokens 5" if " generate " in command else ""
         done = subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    snippet, mechanisms = fenced("python")
+    snippet, mechanisms, client = fenced("python")
     snippet = snippet.replace('"output=second"]', f'"output=second", {", ".join(map(repr, fewer.split()))}]')
     done = subprocess.run(
         [sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -156,6 +190,41 @@ def test_the_readme_runs_as_it_stands_but_for_its_size(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("no guarantee")
     subprocess.run([sys.executable, "-c", mechanisms], cwd=tmp_path, check=True, capture_output=True)
+    serve_as_the_readme_says(three_lines, client, tmp_path, monkeypatch)
+
+
+def serve_as_the_readme_says(
+    three_lines: str, client: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TACIT_LEDGER", str(folder / "ledger.db"))
+    init, keys, serve = (shlex.split(line)[1:] for line in three_lines.strip().splitlines())
+    subprocess.run([sys.executable, "-m", "tacit", *init], cwd=folder, check=True, capture_output=True)
+    made = subprocess.run(
+        [sys.executable, "-m", "tacit", *keys, "--json"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    monkeypatch.setenv("KEY", json.loads(made.stdout)["key"])
+    (curl,) = fenced("sh")
+    with serving([*serve, "--port", "0", "--admin-port", "0"], cwd=folder) as said:
+        found = re.search(r"http://127\.0\.0\.1:\d+(?=/v1)", said)
+        assert found
+        asked = subprocess.run(
+            ["/bin/bash", "-c", curl.replace("http://localhost:8000", found[0])],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert json.loads(asked.stdout)["choices"][0]["finish_reason"] in ("stop", "length")
+        answer = subprocess.run(
+            [sys.executable, "-c", client.replace("http://localhost:8000", found[0])],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert answer.stdout.strip()
 
 
 def test_claims_in_the_guarantees_name_tests_that_exist() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,12 +18,23 @@ _BARS = 50
 
 @dataclass(frozen=True)
 class Rate:
-    """What the latest answers cost the worst part, and when its budget would be gone at that rate."""
+    """What the latest answers cost, and when the first part would have nothing left at that rate.
 
-    answers: int
-    bars: tuple[float, ...]  # nats per answer, oldest first
-    answers_left: int | None
-    seconds_left: float | None
+    answers       how many of them
+    bars          what an answer cost the part that paid most, in nats, oldest first
+    per_bar       answers that a bar is the mean of
+    since         when the first of them was given, and ``latest`` the last
+    first_to_end  the part that the rest is about: not always the one that has used most
+    """
+
+    answers: int = 0
+    bars: tuple[float, ...] = ()
+    per_bar: int = 1
+    since: str | None = None
+    latest: str | None = None
+    first_to_end: int | None = None
+    answers_left: int | None = None
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,20 +91,25 @@ def overview(service: Service) -> Overview:
 def rate_of(charged: Sequence[Charged], balance: Balance) -> Rate:
     """Rates of the latest answers (oldest first)."""
     if not charged:
-        return Rate(0, (), None, None)
+        return Rate()
     per_bar = -(-len(charged) // _BARS)
     groups = [charged[first : first + per_bar] for first in range(0, len(charged), per_bar)]
     bars = tuple(sum(max(one.charges) for one in group) / len(group) / NANO for group in groups)
+    rate = Rate(len(charged), bars, per_bar, charged[0].made, charged[-1].made)
     paid = [sum(charges) for charges in zip(*(one.charges for one in charged), strict=True)]
     lasts = [
-        left * len(charged) // spent for left, spent in zip(balance.left, paid, strict=True) if spent > 0
+        (left * len(charged) // spent, part)
+        for part, (left, spent) in enumerate(zip(balance.left, paid, strict=True))
+        if spent > 0
     ]
-    answers_left = None if balance.stopped or not lasts else min(lasts)
+    if balance.stopped or not lasts:
+        return rate
+    answers_left, part = min(lasts)
     first, last = (datetime.fromisoformat(one.made).timestamp() for one in (charged[0], charged[-1]))
     # A service that rests makes the budget last longer: time since the first of them, until now.
     elapsed = max(last, time.time()) - first
-    seconds = None if answers_left is None or elapsed <= 0 else answers_left * elapsed / len(charged)
-    return Rate(len(charged), bars, answers_left, seconds)
+    seconds = answers_left * elapsed / len(charged) if elapsed > 0 else None
+    return replace(rate, first_to_end=part, answers_left=answers_left, seconds_left=seconds)
 
 
 def when(made: str) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from tacit.errors import TacitError
 from tacit.ledger import Request
@@ -26,6 +28,9 @@ from tacit.serving.metrics import Metrics
 from tacit.serving.settings import Settings
 from tacit.serving.writing import Finish, Piece, Writing
 
+_LET_GO_SECONDS = 30.0
+_KEY_SECONDS = 86_400.0  # how long an Idempotency-Key stands for its request
+_SWEEP_SECONDS = 3_600.0
 OPERATOR = "operator"  # the tenant of the page's own questions
 
 
@@ -77,6 +82,7 @@ class _Open:
 
     texts: Sequence[Text] = ()
     holders: int = 1
+    asked: bool = True  # whether somebody still waits for it
 
 
 class Service:
@@ -89,7 +95,8 @@ class Service:
         self.metrics = Metrics()
         self.engine = Engine(ensemble, books, settings, self.metrics)
         self.started = time.time()
-        self._lock = threading.Lock()
+        self._swept = -math.inf
+        self._lock = threading.Condition()  # of what is open; notified when something no longer is
         self._open: dict[str, _Open] = {}  # by request, until nothing more can be booked for it
         self._guarantee = books.statement().guarantee
         books.access.ensure_tenant(OPERATOR)
@@ -135,6 +142,8 @@ class Service:
             yield Conversation(request, question, texts), _pieces(queue, earlier, len(texts))
         finally:
             self.engine.cancel(texts)
+            with self._lock:
+                self._open[request.id].asked = False
             self._let_go(request)
 
     def _submit(self, request: Request, texts: Sequence[Text]) -> None:
@@ -155,6 +164,7 @@ class Service:
             self._open[request.id].holders -= 1
             if not self._open[request.id].holders:
                 del self._open[request.id]
+                self._lock.notify_all()
 
     def _check_length(self, question: Question) -> None:
         for prompt in question.prompts:
@@ -166,14 +176,26 @@ class Service:
     def _claim(self, question: Question) -> Request:
         """The request's id; refused while one with the same key is being answered."""
         try:
+            self._forget_old_keys()
             request = self.books.access.request(question.tenant, question.key, question.body)
         except TacitError as error:
             raise problems.problem_of(error) from error
         with self._lock:
+            # Whoever asked has all of it, or has gone: the engine lets go when its step is booked.
+            self._lock.wait_for(lambda: self._is_settled(request), timeout=_LET_GO_SECONDS)
             if request.id in self._open:
                 raise problems.still_running()
             self._open[request.id] = _Open()
         return request
+
+    def _forget_old_keys(self) -> None:
+        if time.monotonic() - self._swept > _SWEEP_SECONDS:
+            self._swept = time.monotonic()
+            before = datetime.now(UTC) - timedelta(seconds=_KEY_SECONDS)
+            self.books.access.forget_requests(before.isoformat(timespec="milliseconds"))
+
+    def _is_settled(self, request: Request) -> bool:
+        return request.id not in self._open or self._open[request.id].asked
 
     def _texts(
         self, question: Question, request: Request, delivery: Callable[[int], _Delivery]

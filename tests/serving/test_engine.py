@@ -1,0 +1,506 @@
+"""The engine in this process: what is booked before it leaves, who shares a step, and what STOP changes.
+
+The invariants are those of docs/serving.md, by their numbers; those that need a process to die or a disk to
+fill are in test_kills.py and test_faults.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+from tacit.errors import LedgerUnavailable
+from tacit.ledger import Decided, Ledger, verify
+from tacit.ledger.entries import unpacked
+from tacit.mechanisms import Decoding
+from tacit.mechanisms.choice import MechanismChoice
+from tacit.models.tokenizer import PublicTokenizer
+from tacit.prediction import Drawing, Drawn
+from tacit.privacy.filter import NANO
+from tacit.serving.books import Books
+from tacit.serving.problems import Problem
+from tacit.serving.service import Question, Service
+from tests.models.ensembles import peft_logits
+from tests.serving.conftest import PROMPT, TENANT, NewPlace, Place
+
+MECHANISMS = ["submix-guarded", "submix", "certified", "individual"]
+
+
+def question(service: Service, prompt: str = PROMPT, **changes: Any) -> Question:
+    tokenizer: PublicTokenizer = service.tokenizer
+    ids = [tokenizer.start_token, *tokenizer.encode([prompt])[0]]
+    usual: dict[str, Any] = {
+        "tenant": TENANT,
+        "prompts": [ids],
+        "choices": 1,
+        "max_tokens": 6,
+        "decoding": Decoding(),
+    }
+    return Question(**(usual | changes))
+
+
+async def answer(service: Service, asked: Question) -> tuple[str, list[str]]:
+    """The request's id and the whole text of each choice."""
+    texts = [""] * (len(asked.prompts) * asked.choices)
+    async with service.answering(asked) as (conversation, pieces):
+        async for written in pieces:
+            texts[written.choice] += written.text
+        return conversation.request.id, texts
+
+
+def answers(service: Service, *asked: Question) -> list[tuple[str, list[str]]]:
+    """Ask at the same time."""
+
+    async def all_of_them() -> list[tuple[str, list[str]]]:
+        return await asyncio.gather(*(answer(service, one) for one in asked))
+
+    return asyncio.run(all_of_them())
+
+
+def booked(ledger: Ledger, request: str | None = None) -> list[tuple[str, str, int, tuple[int, ...]]]:
+    """Request, kind, token and charges of every answer, in order."""
+    rows = ledger.store.run(
+        "SELECT request, kind, token, charges FROM entry WHERE kind IN ('token', 'public') ORDER BY seq"
+    )
+    found = [(str(row[0]), str(row[1]), int(row[2]), unpacked(bytes(row[3]))) for row in rows]
+    return [row for row in found if request is None or row[0] == request]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_what_was_received_is_what_was_booked(place: NewPlace, mechanism: str) -> None:
+    """I1, I3: every text that left is the text of booked tokens; the chain and the sums are whole."""
+    where = place(mechanism)
+    with where.service(slots=3) as service:
+        asked = [question(service, f"{PROMPT} {word}", choices=2) for word in ("carries", "paints", "sells")]
+        found = answers(service, *asked)
+        tokenizer = service.tokenizer
+    with where.opened() as ledger:
+        verify(ledger, "people")
+        for request, texts in found:
+            for choice, text in enumerate(texts):
+                tokens = [row[2] for row in booked(ledger, f"{request}/{choice}")]
+                assert 1 <= len(tokens) <= 6
+                ends = tokens[-1] in tokenizer.stop_tokens
+                assert tokenizer.decode(tokens[:-1] if ends else tokens) == text
+        assert ledger.balance("people").private_answers == len(booked(ledger))
+
+
+class _Slow(Books):
+    """A ledger whose write takes as long as a test wants."""
+
+    def prepare(self) -> None:
+        self.begun, self.go_on, self.fail = threading.Event(), threading.Event(), False
+
+    def book(self, decided: Decided) -> None:
+        self.begun.set()
+        self.go_on.wait(30)
+        if self.fail:
+            self.shut()
+            raise LedgerUnavailable("the disk is full")
+        super().book(decided)
+
+
+def slow_service(where: Place) -> tuple[Service, _Slow]:
+    service = where.idle_service()
+    books = service.books
+    books.__class__ = _Slow
+    assert isinstance(books, _Slow)
+    books.prepare()
+    return service, books
+
+
+def test_nothing_leaves_before_it_is_booked_and_the_next_step_does_not_wait(place: NewPlace) -> None:
+    """I1; and the forward pass of a step overlaps the commit of the one before."""
+    service, books = slow_service(place())
+    passes = 0
+    second = threading.Event()
+    draw = service.engine._draw
+
+    def counted(texts: Sequence[Any]) -> list[Drawn]:
+        nonlocal passes
+        passes += 1
+        if passes == 2:
+            second.set()
+        return draw(texts)
+
+    service.engine._draw = counted  # type: ignore[method-assign]
+    service.engine.start()
+
+    async def ask() -> str:
+        text = ""
+        async with service.answering(question(service, max_tokens=4)) as (_, pieces):
+            await asyncio.to_thread(books.begun.wait, 30)
+            assert await asyncio.to_thread(second.wait, 30), "the next pass waits for the commit"
+            first = asyncio.ensure_future(anext(pieces))
+            done, _ = await asyncio.wait({first}, timeout=0.3)
+            assert not done, "a piece left before its step was durable"
+            books.go_on.set()
+            text += (await first).text
+            async for written in pieces:
+                text += written.text
+        return text
+
+    try:
+        assert asyncio.run(ask())
+    finally:
+        books.go_on.set()
+        service.close()
+
+
+def test_a_failed_write_gives_no_token_and_the_service_recovers(place: NewPlace) -> None:
+    """I9: ledger failure means zero private tokens; afterwards it answers again, from what is durable."""
+    where = place()
+    service, books = slow_service(where)
+    books.fail = True
+    books.go_on.set()
+    service.engine.start()
+    try:
+        received: list[str] = []
+
+        async def ask() -> None:
+            async with service.answering(question(service)) as (_, pieces):
+                async for written in pieces:
+                    received.append(written.text)
+
+        with pytest.raises(Problem) as problem:
+            asyncio.run(ask())
+        assert (problem.value.status, problem.value.code) == (503, "ledger_unavailable")
+        assert received == []
+        books.fail = False
+        deadline = threading.Event()
+        for _ in range(300):
+            if service.ready:
+                break
+            deadline.wait(0.1)
+        assert service.ready
+        asyncio.run(ask())
+        assert received
+    finally:
+        service.close()
+    with where.opened() as ledger:
+        verify(ledger, "people")
+
+
+def test_charges_are_those_of_the_very_distributions_that_were_sampled(
+    place: NewPlace, runs: Any, tiny_transformer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I11: recomputed with 40 digits from the definition, no charge is below, for texts that share steps."""
+    seen: list[tuple[torch.Tensor, torch.Tensor, Drawn]] = []
+    draw = Drawing.draw
+
+    def remembered(self: Drawing, members: Any, public: Any, left: Any = None) -> Drawn:
+        drawn = draw(self, members, public, left)
+        seen.append((members.double(), public.double(), drawn))
+        return drawn
+
+    monkeypatch.setattr(Drawing, "draw", remembered)
+    where = place("submix-guarded", epsilon=50.0)
+    with where.service(queries=100, chunk=3) as service:
+        asked = [
+            question(service, f"{PROMPT} {word} a red boat", max_tokens=3) for word in ("carries", "sells")
+        ]
+        found = answers(service, *asked)
+    with where.opened() as ledger:
+        rows = booked(ledger)
+        for request, _ in found:
+            assert booked(ledger, f"{request}/0")
+    assert len(rows) == len(seen) >= 2
+    mpmath.mp.dps = 40
+    for (_, kind, token, charges), (members, public, drawn) in zip(rows, seen, strict=True):
+        assert (kind, token) == ("token", drawn.private)
+        exact = _null_part_divergences(members.numpy(), public.numpy(), drawn.weights)
+        for charge, least in zip(charges, exact, strict=True):
+            assert charge >= float(least) * NANO - 1e-6
+            assert charge <= float(least) * NANO * (1 + 1e-6) + 3, "padded by far less than it is worth"
+    # The members' distributions are plain PEFT's, although texts shared a batch and came in chunks.
+    tokenizer = service.tokenizer
+    ids = [tokenizer.start_token, *tokenizer.encode([f"{PROMPT} carries a red boat"])[0]]
+    firsts = [members for members, _, _ in seen[:2]]
+    folder = runs / "halves" / "members"
+    expected = torch.stack(
+        [
+            torch.softmax(peft_logits(tiny_transformer, member, torch.tensor([ids]))[0, -1].double(), -1)
+            for member in sorted(folder.iterdir())
+        ]
+    ).view(2, 2, -1)
+    nearest = min(float((members - expected).abs().max()) for members in firsts)
+    assert nearest < 1e-4
+
+
+def _null_part_divergences(
+    members: np.ndarray[Any, Any], public: np.ndarray[Any, Any], weights: Sequence[float]
+) -> list[Any]:
+    """D_2 between the mixture and the one in which a part answers as the public model: the larger way."""
+    size = public.shape[-1]
+
+    def floored(pmf: np.ndarray[Any, Any]) -> list[Any]:
+        total = mpmath.fsum(map(mpmath.mpf, pmf.tolist()))
+        return [
+            (1 - mpmath.mpf("1e-9")) * mpmath.mpf(x) / total + mpmath.mpf("1e-9") / size for x in pmf.tolist()
+        ]
+
+    base = floored(public)
+    parts = []
+    for halves, weight in zip(members, weights, strict=True):
+        mean = [(a + b) / 2 for a, b in zip(floored(halves[0]), floored(halves[1]), strict=True)]
+        parts.append([weight * g + (1 - mpmath.mpf(weight)) * r for g, r in zip(mean, base, strict=True)])
+    k = len(parts)
+    whole = [mpmath.fsum(column) / k for column in zip(*parts, strict=True)]
+    found = []
+    for i in range(k):
+        others = [part for j, part in enumerate(parts) if j != i]
+        without = [mpmath.fsum((*column, r)) / k for *column, r in zip(*others, base, strict=True)]
+        both = [
+            mpmath.log(mpmath.fsum(p * p / q for p, q in zip(first, second, strict=True)))
+            for first, second in ((whole, without), (without, whole))
+        ]
+        found.append(max(both))
+    return found
+
+
+@pytest.mark.parametrize("name", ["submix", "certified", "individual"])
+def test_tokens_have_the_frequencies_of_the_mixture(name: Any) -> None:
+    """I11: chi-square of what the engine draws, private and public, against what was charged."""
+    torch.manual_seed(1)
+    size, parts, draws = 12, 3, 4_000
+    halves = 2 if name == "submix" else 1
+    members = torch.softmax(torch.randn(parts, halves, size), -1)
+    public = torch.softmax(torch.randn(size), -1)
+    drawing = Drawing(MechanismChoice(name, target=0.05), parts=parts, halves=halves)
+    left = [1e6] * parts if name == "individual" else None
+    given: Any = members if halves == 2 else members.mean(1)
+    pmf = drawing.mechanism.mix(given, public).pmf.numpy()
+    drawn = [drawing.draw(members, public, left) for _ in range(draws)]
+    for tokens, expected in (
+        ([one.private for one in drawn], pmf),
+        ([one.public for one in drawn], public.double().numpy()),
+    ):
+        counts = np.bincount(tokens, minlength=size)
+        # One false alarm in a million: the generator is the operating system's and has no seed.
+        assert scipy.stats.chisquare(counts, expected / expected.sum() * draws).pvalue > 1e-6
+    other = np.roll(pmf, 1)
+    counts = np.bincount([one.private for one in drawn], minlength=size)
+    assert scipy.stats.chisquare(counts, other / other.sum() * draws).pvalue < 1e-6, "the test can see"
+
+
+def test_a_lazy_answer_has_the_mixture_too() -> None:
+    """Drawing a slot and then a token is drawing from the mixture."""
+    torch.manual_seed(2)
+    size, parts, draws = 10, 4, 4_000
+    members = torch.softmax(torch.randn(parts, size), -1)
+    public = torch.softmax(torch.randn(size), -1)
+    drawing = Drawing(MechanismChoice("certified", target=0.05), parts=parts, halves=1)
+    mechanism: Any = drawing.mechanism
+    pmf = mechanism.mix(members, public).pmf.numpy()
+    tokens = [drawing.draw_lazily(members[drawing.secret_slot()], public).private for _ in range(draws)]
+    assert scipy.stats.chisquare(np.bincount(tokens, minlength=size), pmf / pmf.sum() * draws).pvalue > 1e-6
+
+
+def test_a_certified_budget_pays_for_exactly_its_number_of_answers(place: NewPlace) -> None:
+    where = place("certified", epsilon=2.0)
+    with where.service(queries=7, slots=4) as service:
+        assert service.engine.lazy
+        answers(service, *(question(service, max_tokens=5) for _ in range(4)))
+    with where.opened() as ledger:
+        kinds = [kind for _, kind, _, _ in booked(ledger)]
+        balance = ledger.balance("people")
+    assert kinds.count("token") == min(7, len(kinds)) == 7
+    assert kinds == ["token"] * 7 + ["public"] * (len(kinds) - 7)
+    assert balance.stopped
+    assert all(spent <= budget for spent, budget in zip(balance.spent, balance.budget, strict=True))  # I2
+
+
+@pytest.mark.parametrize("mechanism", ["submix-guarded", "submix"])
+def test_after_stop_the_same_work_is_done_and_the_public_model_answers(
+    place: NewPlace, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I2, I4: the budget is never passed, STOP is for good; two draws for every answer, before and after."""
+    drawn: list[int] = []
+    counts: list[int] = []
+    draw = Drawing.draw
+
+    def counted(self: Drawing, members: Any, public: Any, left: Any = None) -> Drawn:
+        calls = 0
+        randbelow = self._randbelow
+
+        def counting(bound: int) -> int:
+            nonlocal calls
+            calls += 1
+            return randbelow(bound)
+
+        self._randbelow = counting
+        try:
+            found = draw(self, members, public, left)
+        finally:
+            self._randbelow = randbelow
+        counts.append(calls)
+        drawn.append(found.public)
+        return found
+
+    monkeypatch.setattr(Drawing, "draw", counted)
+    where = place(mechanism, epsilon=2e-4)
+    with (
+        where.service(target=1.0, guard=1.0)
+        if mechanism == "submix-guarded"
+        else where.service(target=1.0) as service
+    ):
+        answers(service, *(question(service, max_tokens=8) for _ in range(3)))
+    with where.opened() as ledger:
+        rows = booked(ledger)
+        balance = ledger.balance("people")
+        assert balance.stopped
+        assert all(spent < budget for spent, budget in zip(balance.spent, balance.budget, strict=True))
+    kinds = [kind for _, kind, _, _ in rows]
+    assert "public" in kinds
+    stop = kinds.index("public")
+    assert set(kinds[stop:]) == {"public"}
+    assert [token for _, kind, token, _ in rows if kind == "public"] == drawn[stop:]
+    assert set(counts) == {2}
+    # And after a restart.
+    with where.service(target=1.0) as service:
+        answers(service, question(service))
+    with where.opened() as ledger:
+        assert {kind for _, kind, _, _ in booked(ledger)[len(rows) :]} == {"public"}
+
+
+def test_individual_budgets_fade_and_are_never_passed(place: NewPlace) -> None:
+    """Texts of one step are mixed one after the other, each within what those before it leave."""
+    where = place("individual", epsilon=3e-4)
+    with where.service(target=1e-3, slots=4) as service:
+        answers(service, *(question(service, max_tokens=10) for _ in range(4)))
+    with where.opened() as ledger:
+        verify(ledger, "people")
+        rows, balance = booked(ledger), ledger.balance("people")
+    assert {kind for _, kind, _, _ in rows} == {"token"}
+    assert not balance.stopped
+    assert all(spent <= budget for spent, budget in zip(balance.spent, balance.budget, strict=True))
+    assert balance.worst > 0.9, "the test comes near the end of the budget"
+
+
+def test_a_repeated_request_gets_the_same_bytes_and_pays_nothing(place: NewPlace) -> None:
+    """I5."""
+    where = place()
+    with where.service() as service:
+        asked = question(service, choices=2, key="key-1", body=b"the body")
+        first = answers(service, asked)
+        entries = service.books.balance.entries
+        assert answers(service, asked) == first
+        assert service.books.balance.entries == entries
+        other = question(service, choices=2, key="key-1", body=b"another body")
+        with pytest.raises(Problem) as problem:
+            answers(service, other)
+        assert (problem.value.status, problem.value.headers["x-should-retry"]) == (409, "false")
+
+
+def test_a_request_that_was_cut_is_continued_from_what_was_paid(place: NewPlace) -> None:
+    """I5 for a client that went away: the same beginning, then more, and every token booked once."""
+    where = place()
+    with where.service() as service:
+        asked = question(service, max_tokens=12, key="key-1", body=b"the body")
+
+        async def cut() -> str:
+            async with service.answering(asked) as (_, pieces):
+                return (await anext(pieces)).text
+
+        beginning = asyncio.run(cut())
+        # It waits until the step that was running is booked and the engine has let go.
+        ((request, (text,)),) = answers(service, asked)
+        assert text.startswith(beginning)
+    with where.opened() as ledger:
+        verify(ledger, "people")
+        rows = ledger.store.run("SELECT step FROM entry WHERE request = ? ORDER BY seq", (f"{request}/0",))
+    assert [int(row[0]) for row in rows] == list(range(len(rows)))
+
+
+def test_two_requests_with_one_key_do_not_spoil_each_other(place: NewPlace) -> None:
+    with place().service() as service:
+        asked = question(service, max_tokens=8, key="key-1", body=b"the body")
+        bystander = question(service, max_tokens=8)
+
+        async def both() -> list[Any]:
+            asking = (answer(service, one) for one in (asked, asked, bystander))
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+        first, second, third = asyncio.run(both())
+        failed = [one for one in (first, second) if isinstance(one, Problem)]
+        assert [one.code for one in failed] == ["idempotency_key_in_use"]
+        assert not isinstance(third, BaseException)
+
+
+def test_quotas_are_reserved_for_what_runs(place: NewPlace) -> None:
+    where = place(tokens=20)
+    with where.service() as service:
+
+        async def two() -> list[Any]:
+            asked = question(service, max_tokens=12)
+            asking = (answer(service, asked) for _ in range(2))
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+        refused = [one for one in asyncio.run(two()) if isinstance(one, Problem)]
+        assert [one.code for one in refused] == ["tenant_quota_exceeded"]
+        assert service.books.access.tenant(TENANT).tokens_used <= 12
+
+
+def test_a_full_queue_turns_away_and_nothing_is_charged(place: NewPlace) -> None:
+    where = place()
+    service = where.idle_service(slots=1, waiting=2)  # it does not run: everything waits
+    try:
+
+        async def three() -> None:
+            async with service.answering(question(service, choices=2)):
+                with pytest.raises(Problem) as problem:
+                    async with service.answering(question(service)):
+                        pytest.fail("a third text was taken")
+                assert (problem.value.status, problem.value.code) == (503, "overloaded")
+                assert problem.value.headers["retry-after"]
+
+        asyncio.run(three())
+        assert service.books.balance.private_answers == 0
+    finally:
+        service.engine.start()
+        service.close()
+
+
+def test_texts_come_and_go_between_steps(place: NewPlace) -> None:
+    """Continuous batching: more texts than slots, of all lengths, and everybody gets an own answer."""
+    where = place()
+    with where.service(slots=2, chunk=4) as service:
+        asked = [
+            question(service, f"{PROMPT} {'carries ' * (n % 5)}", max_tokens=1 + n % 7) for n in range(11)
+        ]
+        found = answers(service, *asked)
+        assert service.engine.load == (0, 0)
+    with where.opened() as ledger:
+        for one, (request, _) in zip(asked, found, strict=True):
+            assert 1 <= len(booked(ledger, f"{request}/0")) <= one.max_tokens
+
+
+def test_closing_finishes_what_was_begun(place: NewPlace) -> None:
+    where = place()
+    service = where.idle_service()
+    service.engine.start()
+
+    async def ask_and_close() -> str:
+        async with service.answering(question(service, max_tokens=10)) as (_, pieces):
+            text = (await anext(pieces)).text
+            closing = asyncio.ensure_future(asyncio.to_thread(service.close))
+            async for written in pieces:
+                text += written.text
+            await closing
+            with pytest.raises(Problem, match="shutting down"):
+                service.engine.submit([])
+        return text
+
+    text = asyncio.run(ask_and_close())
+    with where.opened() as ledger:
+        tokens = [row[2] for row in booked(ledger)]
+    ends = tokens[-1] in service.tokenizer.stop_tokens
+    assert service.tokenizer.decode(tokens[:-1] if ends else tokens) == text

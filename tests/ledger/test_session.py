@@ -1,0 +1,121 @@
+"""A service's hold on a domain: decided in memory, booked in order, or not at all. In both stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tacit.errors import InputError, LedgerUnavailable
+from tacit.ledger import Access, Draw, Ledger, Session, verify
+from tests.ledger.conftest import FIRST, people
+
+
+def session_of(ledger: Ledger, mechanism: str = "submix-guarded") -> Session:
+    return Session(ledger, "people", model=FIRST.fingerprint, mechanism=mechanism, order=2.0)
+
+
+def draw(step: int, *charges: float, request: str = "r") -> Draw:
+    return Draw(request, step, "acme", charges, private=100 + step, public=200 + step)
+
+
+STEPS = [
+    [draw(0, 0.3, 0.1), draw(0, 0.2, 0.2, request="s")],
+    [draw(1, 0.3, 0.1)],
+    [draw(2, 0.3, 0.1)],
+    [draw(3, 0.0, 0.0)],
+]
+
+
+def test_deciding_ahead_gives_what_answering_at_once_gives(url: str, anchor: Path, tmp_path: Path) -> None:
+    """All steps are decided before the first is booked; answers, balances and entries are the same."""
+    with Ledger.open(str(tmp_path / "other.db"), create=True) as at_once:
+        at_once.create(people(), FIRST)
+        terms = {"model": FIRST.fingerprint, "mechanism": "submix-guarded", "order": 2.0}
+        expected = [at_once.answer("people", step, **terms) for step in STEPS]  # type: ignore[arg-type]
+        balance = at_once.balance("people")
+    with Ledger.open(url, anchor=anchor, create=True) as ledger:
+        ledger.create(people(), FIRST)
+        Access(ledger).ensure_tenant("acme")
+        session = session_of(ledger)
+        decided = [session.decide(step) for step in STEPS]
+        assert [list(one.answers) for one in decided] == expected
+        assert ledger.balance("people").private_answers == 0, "nothing is durable yet"
+        for one in decided:
+            session.book(one)
+        assert ledger.balance("people") == session.balance == balance
+        assert balance.stopped
+        assert Access(ledger).tenant("acme").tokens_used == 5
+        verify(ledger, "people")
+
+
+def test_steps_are_booked_in_order_or_not_at_all(ledger: Ledger) -> None:
+    session = session_of(ledger)
+    first, second = (session.decide([draw(step, 0.1, 0.1)]) for step in range(2))
+    with pytest.raises(LedgerUnavailable, match="somebody else"):
+        session.book(second)
+    with pytest.raises(LedgerUnavailable, match="failed before"):
+        session.book(first)  # what is true of the database is only known after opening it anew
+    assert ledger.balance("people").private_answers == 0
+
+
+def test_a_step_is_booked_once(ledger: Ledger) -> None:
+    session = session_of(ledger)
+    step = session.decide([draw(0, 0.1, 0.1)])
+    session.book(step)
+    with pytest.raises(LedgerUnavailable):
+        session.book(step)
+    assert ledger.balance("people").private_answers == 1
+
+
+def test_entries_of_somebody_else_end_the_session(ledger: Ledger) -> None:
+    session = session_of(ledger)
+    step = session.decide([draw(0, 0.1, 0.1)])
+    ledger.answer(
+        "people", [draw(9, 0.5, 0.5)], model=FIRST.fingerprint, mechanism="submix-guarded", order=2.0
+    )
+    with pytest.raises(LedgerUnavailable, match="nothing was released"):
+        session.book(step)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "model", "order"),
+    [("submix", "model-1", 2.0), ("submix-guarded", "x", 2.0), ("submix-guarded", "model-1", 3.0)],
+)
+def test_only_the_domains_own_terms_open_a_session(
+    ledger: Ledger, mechanism: str, model: str, order: float
+) -> None:
+    with pytest.raises(InputError):
+        Session(ledger, "people", model=model, mechanism=mechanism, order=order)
+
+
+def test_a_balance_knows_how_many_answers_it_pays_for(ledger: Ledger) -> None:
+    session = session_of(ledger)
+    assert session.balance.pays_for(0.25) == 4
+    session.decide([draw(0, 0.25, 0.0)])
+    assert session.balance.pays_for(0.25) == 3, "the part that has least left decides"
+    session.decide([draw(1, 2.0, 0.0)])
+    assert session.balance.pays_for(0.25) == 0, "stopped"
+
+
+def test_old_idempotency_keys_are_forgotten_and_what_was_paid_is_not(ledger: Ledger) -> None:
+    access = Access(ledger)
+    access.ensure_tenant("acme")
+    first = access.request("acme", "key", b"body")
+    session = session_of(ledger)
+    session.book(session.decide([draw(0, 0.1, 0.1, request=first.id)]))
+    access.forget_requests(first.created)
+    assert access.request("acme", "key", b"body") == first, "not older than that"
+    access.forget_requests("9999")
+    assert access.request("acme", "key", b"another body").id != first.id
+    assert ledger.tokens_of("people", first.id) == [100]
+
+
+def test_latest_charges_and_events_come_in_order(ledger: Ledger) -> None:
+    session = session_of(ledger)
+    for step in range(3):
+        session.book(session.decide([draw(step, 2.0 ** (step - 3), 0.0)]))
+    session.book(session.decide([draw(3, 5.0, 0.0)]))
+    charges = [one.charges for one in ledger.latest_charges("people", 3)]
+    assert charges == [(250_000_000, 0), (500_000_000, 0), (0, 0)]
+    assert [kind for _, kind in ledger.events("people")] == ["terms", "model", "stop"]

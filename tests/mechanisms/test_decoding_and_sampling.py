@@ -89,6 +89,16 @@ def test_penalty_and_bias_change_all_models_alike() -> None:
     torch.testing.assert_close(shaped, softmax(expected))
 
 
+def test_presence_and_frequency_count_what_the_answer_has_and_not_the_question() -> None:
+    decoding = Decoding(presence_penalty=0.5, frequency_penalty=0.25)
+    shaped = decoding.pmfs(LOGITS, text=[1, 1, 0, 3, 3], answer=[0, 3, 3]).pmfs
+    expected = LOGITS.double().clone()
+    expected[:, 0] -= 0.5 + 0.25
+    expected[:, 3] -= 0.5 + 2 * 0.25
+    torch.testing.assert_close(shaped, softmax(expected))
+    torch.testing.assert_close(decoding.pmfs(LOGITS, text=[1, 1]).pmfs, softmax(LOGITS.double()))
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -98,6 +108,8 @@ def test_penalty_and_bias_change_all_models_alike() -> None:
         ({"top_p": 0}, "top_p=0"),
         ({"top_p": 1.5}, "top_p=1.5"),
         ({"repetition_penalty": 0}, "repetition_penalty=0"),
+        ({"presence_penalty": math.nan}, "presence_penalty=nan"),
+        ({"frequency_penalty": math.inf}, "frequency_penalty=inf"),
         ({"logit_bias": {-1: 1.0}}, "logit_bias"),
         ({"logit_bias": {1: math.inf}}, "logit_bias"),
     ],

@@ -134,6 +134,15 @@ def chat_tokenizer(**flags: bool) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def test_a_conversation_to_answer_opens_the_assistants_turn() -> None:
+    raw = chat_tokenizer(normalized=True)
+    raw.chat_template = TEMPLATE + "{% if add_generation_prompt %}<|turn|><|assistant|>{% endif %}"
+    tokenizer = PublicTokenizer.wrap(raw, start_token=0, vocabulary="public")
+    spoken = [{"role": "user", "content": "Hi <|end|>"}]
+    told = tokenizer.render_chat(spoken)
+    assert tokenizer.render_chat(spoken, to_answer=True) == told + "<|turn|><|assistant|>"
+
+
 def full_width(text: str) -> str:
     return "".join(chr(ord(letter) + 0xFEE0) if "!" <= letter <= "~" else letter for letter in text)
 

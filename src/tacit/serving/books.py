@@ -25,9 +25,12 @@ class Books:
         self._ledger: Ledger | None = None
         self._session: Session | None = None
         self._open()
-        account = self.session.account
-        self.account: Domain = account
-        self.choice = settings.choice(account)
+        try:
+            self.account: Domain = self.session.account
+            self.choice = settings.choice(self.account)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def ledger(self) -> Ledger:

@@ -58,16 +58,16 @@ def serve(
 
     ``announce`` is called once both listeners accept connections.
     """
-    if not admin.is_this_machine and not password:
-        raise InputError(
-            f"The admin port on {admin.host} would show private numbers to anybody; listen on 127.0.0.1, or "
-            "set TACIT_ADMIN_PASSWORD."
-        )
     with contextlib.ExitStack() as stack:
+        stack.callback(service.close)
+        if not admin.is_this_machine and not password:
+            raise InputError(
+                f"The admin port on {admin.host} would show private numbers to anybody; listen on 127.0.0.1, "
+                "or set TACIT_ADMIN_PASSWORD."
+            )
         sockets = [stack.enter_context(_listening(address)) for address in (public, admin)]
         apps = (public_app(service), admin_app(service, password=password))
         service.engine.start()
-        stack.callback(service.close)
         found = Listening(
             *(_url(address, one) for address, one in zip((public, admin), sockets, strict=True))
         )

@@ -144,7 +144,7 @@ def _sentences(guarantee: Guarantee, unit: str) -> list[str]:
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tacit.serving.page"),
-        autoescape=True,
+        autoescape=False,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

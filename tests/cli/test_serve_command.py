@@ -1,0 +1,65 @@
+"""`tacit serve`: what it refuses to start with, in one sentence. What it does is in tests/serving."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import RECIPE, Tacit
+from tests.cli.test_train_submix import SUBMIX
+
+ANYWHERE = ("--port", "0", "--admin-port", "0")
+
+
+@pytest.fixture
+def ensemble(tacit: Tacit, folder: Path) -> str:
+    (folder / "recipe.yaml").write_text(SUBMIX)
+    assert tacit("train", "recipe.yaml").code == 0
+    return "runs/first"
+
+
+def test_what_is_missing_is_said_with_its_remedy(tacit: Tacit, folder: Path, ensemble: str) -> None:
+    none = tacit("serve", ensemble, *ANYWHERE)
+    assert (none.code, none.out) == (2, "")
+    assert "make one with tacit ledger init" in none.err
+    (folder / "other.yaml").write_text(SUBMIX)
+    assert tacit("train", "other.yaml", "output=runs/other").code == 0
+    assert tacit("ledger", "init", "runs/other", "--epsilon", "2").code == 0
+    unknown = tacit("serve", ensemble, *ANYWHERE)
+    assert unknown.code == 2
+    assert "has no budget for first" in unknown.err
+    (folder / "plain.yaml").write_text(RECIPE.replace("runs/first", "runs/plain"))
+    assert tacit("train", "plain.yaml").code == 0
+    plain = tacit("serve", "runs/plain", *ANYWHERE)
+    assert plain.code == 2
+    assert "is no ensemble" in plain.err
+
+
+def test_settings_that_cannot_be_are_refused(tacit: Tacit, folder: Path, ensemble: str) -> None:
+    assert tacit("ledger", "init", ensemble, "--epsilon", "2", "--mechanism", "submix-guarded").code == 0
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        cases = [
+            (("--on-exhausted", "error"), 2, "depends on private text"),
+            (("--queries", "0"), 2, "queries=0"),
+            (("--queries", "9999999999"), 2, "does not pay for 9,999,999,999 answers"),
+            (("--target", "-1"), 2, "target=-1"),
+            (("--guard", "0"), 2, "guard=0"),
+            (("--slots", "0"), 2, "slots=0"),
+            (("--most-tokens", "8"), 2, "default_tokens=64"),
+            (("--admin-host", "0.0.0.0"), 2, "TACIT_ADMIN_PASSWORD"),  # noqa: S104
+            (("--port", port), 3, f"Port {port} on 127.0.0.1 cannot be used"),
+            (("--port", "99999"), 3, "Port 99999"),
+            (("--host", "no.such.host.invalid"), 3, "cannot be used"),
+        ]
+        for options, code, words in cases:
+            result = tacit("serve", ensemble, *ANYWHERE, *options)
+            assert (result.code, result.out) == (code, ""), (options, result.err)
+            assert words in result.err, options
+            assert "Traceback" not in result.err
+    # None of them kept the ledger.
+    assert tacit("ledger", "verify").code == 0

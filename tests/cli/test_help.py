@@ -182,7 +182,7 @@ def test_the_readme_runs_as_it_stands_but_for_its_size(
         command += f" {fewer}" if " train " in command else " --tokens 5" if " generate " in command else ""
         done = subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    snippet, mechanisms, client = fenced("python")
+    client, snippet, mechanisms = fenced("python")
     snippet = snippet.replace('"output=second"]', f'"output=second", {", ".join(map(repr, fewer.split()))}]')
     done = subprocess.run(
         [sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True, check=False

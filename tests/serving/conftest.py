@@ -79,6 +79,12 @@ class Place:
         return Service(self.run.name, load_ensemble(run), books, chosen)
 
 
+def ledger_of(service: Service) -> Ledger:
+    """The ledger that a service holds."""
+    with service.books.using() as ledger:
+        return ledger
+
+
 NewPlace = Callable[..., Place]
 
 

@@ -18,7 +18,7 @@ import scipy.stats
 import torch
 
 from tacit.errors import LedgerUnavailable
-from tacit.ledger import Decided, Ledger, verify
+from tacit.ledger import Access, Decided, Ledger, verify
 from tacit.ledger.entries import unpacked
 from tacit.mechanisms import Decoding
 from tacit.mechanisms.choice import MechanismChoice
@@ -29,7 +29,7 @@ from tacit.serving.books import Books
 from tacit.serving.problems import Problem
 from tacit.serving.service import Question, Service
 from tests.models.ensembles import peft_logits
-from tests.serving.conftest import PROMPT, TENANT, NewPlace, Place
+from tests.serving.conftest import PROMPT, TENANT, NewPlace, Place, ledger_of
 
 MECHANISMS = ["submix-guarded", "submix", "certified", "individual"]
 
@@ -446,7 +446,7 @@ def test_quotas_are_reserved_for_what_runs(place: NewPlace) -> None:
 
         refused = [one for one in asyncio.run(two()) if isinstance(one, Problem)]
         assert [one.code for one in refused] == ["tenant_quota_exceeded"]
-        assert service.books.access.tenant(TENANT).tokens_used <= 12
+        assert Access(ledger_of(service)).tenant(TENANT).tokens_used <= 12
 
 
 def test_a_full_queue_turns_away_and_nothing_is_charged(place: NewPlace) -> None:

@@ -29,7 +29,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tacit.ledger import verify
+from tacit.ledger import Session, verify
 from tacit.ledger.anchor import Position
 from tacit.models.ensemble import load_ensemble
 from tacit.models.tokenizer import PublicTokenizer
@@ -582,14 +582,16 @@ def fails_and_recovers(place: Place, service: Service, code: str) -> list[Asked]
     return [failed, answered]
 
 
-@pytest.mark.parametrize("call", [1, 6])
-@pytest.mark.parametrize("where", ["_read_a_chunk", "_draw_one", "_evict"])
+@pytest.mark.timeout(60, func_only=True)  # a client that is never told waits for ever
+@pytest.mark.parametrize(
+    ("where", "call"), [("open", 1), ("open", 3), ("prefill", 2), ("step", 1), ("step", 5), ("close", 1)]
+)
 def test_a_step_that_fails_ends_its_answers_and_nothing_else(
     place: NewPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str, call: int
 ) -> None:
     account = place()
     with account.service() as service, caplog.at_level(logging.INFO, "tacit.serving"):
-        fail_at(monkeypatch, service.engine, where, call)
+        fail_at(monkeypatch, service.engine._executor, where, call)
         asked = fails_and_recovers(account, service, "internal_error")
     check_books(account, asked)
     faults = [record for record in caplog.records if getattr(record, "event", "") == "engine_fault"]
@@ -604,7 +606,7 @@ def test_a_booking_that_fails_in_an_unforeseen_way_releases_nothing(
     """I9, whatever it is that fails, and whether the step has become durable or not."""
     account = place()
     with account.service() as service:
-        fail_at(monkeypatch, service.books.session, "book", call, work_first=durable)
+        fail_at(monkeypatch, Session, "book", call, work_first=durable)
         asked = fails_and_recovers(account, service, "ledger_unavailable")
     check_books(account, asked)
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -80,6 +81,12 @@ def spent(server: Server) -> tuple[Any, ...]:
     statement = found["statement"]
     answers = (statement["private_answers"], statement["public_answers"])
     return (*answers, statement["spent"], [(one["name"], one["tokens_used"]) for one in found["tenants"]])
+
+
+def used_in(place: Place) -> int:
+    """What a ledger that no service holds any more has counted for the tenant."""
+    with place.opened() as ledger:
+        return Access(ledger).tenant(TENANT).tokens_used
 
 
 def no_traceback(response: httpx.Response) -> None:
@@ -179,6 +186,35 @@ def heard(line: socket.socket) -> bytes:
         while block := line.recv(65_536):
             said += block
     return said
+
+
+@dataclass
+class Hold:
+    """A step that does not become durable, so that nothing of it leaves, until the gate is open."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    gate: threading.Event = field(default_factory=threading.Event)
+
+
+@contextlib.contextmanager
+def held(service: Service, monkeypatch: pytest.MonkeyPatch, *, after: int = 0) -> Iterator[Hold]:
+    """Hold a service at its ledger, after so many steps."""
+    hold, steps = Hold(), 0
+    book = service.books.book
+
+    def wait(decided: Decided) -> None:
+        nonlocal steps
+        steps += 1
+        if steps > after:
+            hold.reached.set()
+            hold.gate.wait()
+        book(decided)
+
+    monkeypatch.setattr(service.books, "book", wait)
+    try:
+        yield hold
+    finally:
+        hold.gate.set()
 
 
 @pytest.fixture(scope="module")
@@ -723,9 +759,7 @@ def test_a_path_that_is_not_there_is_not_found(server: Server, web: httpx.Client
         refused(web.request(method, path), 404, "not_found")
 
 
-@pytest.mark.parametrize(
-    "name", ["nothing", "..%2f__init__.py", "%2e%2e%2ftemplates%2fbase.html", "..", "%00"]
-)
+@pytest.mark.parametrize("name", ["nothing", "..%2f__init__.py", "%2e%2e%2ftemplates%2fbase.html", "%00"])
 def test_only_files_of_the_page_are_served(server: Server, web: httpx.Client, name: str) -> None:
     assert web.get("/static/page.css").headers["content-type"].startswith("text/css")
     refused(web.get(f"/static/{name}"), 404, "not_found")
@@ -795,14 +829,24 @@ def test_a_body_of_100_mb_is_refused_without_being_read(
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
-def test_a_body_that_is_a_little_too_large_is_told_so(
-    server: Server, web: httpx.Client, declared: bool
-) -> None:
-    body = json.dumps(body_for(COMPLETIONS, server.model, user="x" * 1_000_000)).encode()
-    content = body if declared else iter([body])
-    headers = {"content-type": "application/json"}
-    error = refused(web.post(COMPLETIONS, content=content, headers=headers), 413, "request_too_large")
+def test_a_body_that_is_too_large_is_told_so(server: Server, web: httpx.Client, declared: bool) -> None:
+    before = spent(server)
+    # No more is sent than is read: what a close leaves unread can break the connection before the answer.
+    length = "Content-Length: 1000001" if declared else "Transfer-Encoding: chunked"
+    body = b"" if declared else b"f4241\r\n" + b" " * 1_000_001
+    with speak(server.url, COMPLETIONS, server.key, length, body=body) as line:
+        said = heard(line)
+    assert said.startswith(b"HTTP/1.1 413 ")
+    error = json.loads(said.partition(b"\r\n\r\n")[2])["error"]
+    assert error["code"] == "request_too_large"
     assert "1,000,000" in error["message"]
+    assert spent(server) == before
+
+
+def test_the_largest_body_is_read(server: Server, web: httpx.Client) -> None:
+    content = json.dumps(body_for(COMPLETIONS, server.model))
+    response = post(web, COMPLETIONS, content.ljust(1_000_000))
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("length", ["-1", "+5", "1e3", "5, 6", "0x10", "９"])
@@ -837,7 +881,7 @@ def test_a_client_that_takes_too_long_to_ask_is_told_so(place: NewPlace) -> None
 
 @pytest.mark.parametrize("path", BOTH)
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_nothing_more_is_drawn_for_a_client_that_has_gone(
+def test_a_client_that_goes_leaves_a_service_that_answers(
     server: Server, web: httpx.Client, path: str, stream: bool
 ) -> None:
     eventually(lambda: idle(web), "the server rests")
@@ -845,18 +889,42 @@ def test_nothing_more_is_drawn_for_a_client_that_has_gone(
     asked = json.dumps(body_for(path, server.model, max_tokens=100, n=4, stream=stream)).encode()
     with speak(server.url, path, server.key, f"Content-Length: {len(asked)}", body=asked) as line:
         if stream:
-            said = b""
-            while b'"finish_reason": null' not in said or said.count(b"data: ") < 6:
-                said += line.recv(65_536)
+            assert line.recv(65_536).startswith(b"HTTP/1.1 200 ")
         else:
             eventually(lambda: tokens_used(server) > before, "the first token is paid for")
     eventually(lambda: idle(web), "the server notices")
     paid = tokens_used(server)
-    assert 0 < paid - before < 400  # what was committed stays charged, the rest is never drawn
-    # And that is all: the engine goes on for somebody else, and draws nothing for the one who left.
+    # The engine goes on for somebody else, and draws nothing more for the one who left.
     assert post(web, path, body_for(path, server.model)).status_code == 200
     assert tokens_used(server) == paid + 1
     assert web.get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize("path", BOTH)
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_nothing_more_is_drawn_for_a_client_that_has_gone(
+    place: NewPlace, monkeypatch: pytest.MonkeyPatch, path: str, stream: bool
+) -> None:
+    opened = place()
+    asked = json.dumps(body_for(path, opened.run.name, max_tokens=100, n=4, stream=stream)).encode()
+    length = f"Content-Length: {len(asked)}"
+    with (
+        opened.service() as service,
+        listening(public_app(service)) as url,
+        held(service, monkeypatch, after=2) as hold,
+    ):
+        with speak(url, path, opened.key, length, body=asked) as line:
+            assert hold.reached.wait(timeout=120)
+            said = b""
+            while stream and b"data: " not in said:  # two tokens of each answer are on their way
+                said += line.recv(65_536)
+        eventually(lambda: service.metrics.requests[0] == 1, "the service notices")
+        hold.gate.set()
+        eventually(lambda: service.engine.load == (0, 0), "the engine rests")
+        with httpx.Client(base_url=url, headers={"authorization": f"Bearer {opened.key}"}, **HOOKS) as web:
+            assert post(web, path, body_for(path, opened.run.name)).status_code == 200
+    # Two steps that left, the one that was held, one that was computed beside it, and somebody else's token.
+    assert 2 < used_in(opened) <= 4 * 4 + 1
 
 
 def test_who_comes_back_with_the_same_key_pays_only_for_the_rest(server: Server, web: httpx.Client) -> None:
@@ -886,23 +954,6 @@ def test_who_comes_back_with_the_same_key_pays_only_for_the_rest(server: Server,
 # At once
 
 
-@contextlib.contextmanager
-def held(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """No step becomes durable, so no answer leaves, until the event is set."""
-    gate = threading.Event()
-    book = service.books.book
-
-    def wait(decided: Decided) -> None:
-        gate.wait()
-        book(decided)
-
-    monkeypatch.setattr(service.books, "book", wait)
-    try:
-        yield gate
-    finally:
-        gate.set()
-
-
 def test_a_full_queue_turns_requests_away(place: NewPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = place()
     asked = body_for(COMPLETIONS, opened.run.name, max_tokens=5)
@@ -910,7 +961,7 @@ def test_a_full_queue_turns_requests_away(place: NewPlace, monkeypatch: pytest.M
         opened.service(slots=1, waiting=1) as service,
         asking(service, opened.key) as web,
         ThreadPoolExecutor(2) as others,
-        held(service, monkeypatch) as gate,
+        held(service, monkeypatch) as hold,
     ):
         answers: list[Future[httpx.Response]] = []
         for load in ((1, 0), (1, 1)):
@@ -924,14 +975,13 @@ def test_a_full_queue_turns_requests_away(place: NewPlace, monkeypatch: pytest.M
         # All answers of a request or none: two do not fit where one would.
         refused(post(web, COMPLETIONS, asked | {"n": 2}), 503, "overloaded")
         assert web.get("/health").status_code == 200
-        gate.set()
+        hold.gate.set()
         told = [answer.result(timeout=60) for answer in answers]
         assert [response.status_code for response in told] == [200, 200]
         eventually(lambda: service.engine.load == (0, 0), "the engine rests")
         told.append(post(web, COMPLETIONS, asked))
         assert told[-1].status_code == 200
-        used = service.books.access.tenant(TENANT).tokens_used
-    assert used == sum(response.json()["usage"]["completion_tokens"] for response in told)
+    assert used_in(opened) == sum(response.json()["usage"]["completion_tokens"] for response in told)
 
 
 @pytest.mark.parametrize("path", BOTH)
@@ -945,7 +995,7 @@ def test_a_key_of_a_running_request_is_in_use(
         opened.service() as service,
         asking(service, opened.key) as web,
         ThreadPoolExecutor(1) as others,
-        held(service, monkeypatch) as gate,
+        held(service, monkeypatch) as hold,
     ):
         first = others.submit(web.post, path, json=asked, headers=headers)
         eventually(lambda: service.engine.load == (1, 0), "the engine has it")
@@ -955,14 +1005,13 @@ def test_a_key_of_a_running_request_is_in_use(
         assert int(response.headers["retry-after"]) >= 1
         assert "x-should-retry" not in response.headers
         refused(web.post(path, json=asked | {"n": 2}, headers=headers), 409, "idempotency_key_reused")
-        gate.set()
+        hold.gate.set()
         answer = first.result(timeout=60)
         assert answer.status_code == 200
         eventually(lambda: service.engine.load == (0, 0), "the engine rests")
         again = web.post(path, json=asked, headers=headers)
         assert again.content == answer.content
-        used = service.books.access.tenant(TENANT).tokens_used
-    assert used == answer.json()["usage"]["completion_tokens"]
+    assert used_in(opened) == answer.json()["usage"]["completion_tokens"]
 
 
 def test_a_fault_of_ours_is_told_in_the_same_shape_and_without_its_words(
@@ -1061,7 +1110,6 @@ def test_logs_are_json_lines_without_prompts_keys_or_names_that_clients_chose(se
         "127.0.0.1.evil.example",
         "localhost.evil.example:8001",
         "0.0.0.0",  # noqa: S104
-        "[",
         "[::2]",
         "",
         "@",
@@ -1086,7 +1134,7 @@ def test_the_admin_port_knows_this_machines_names(server: Server, host: str) -> 
 
 @pytest.mark.parametrize(
     "origin",
-    ["http://evil.example", "https://127.0.0.1.evil.example", "null", "http://127.0.0.1:1", "http://["],
+    ["http://evil.example", "https://127.0.0.1.evil.example", "null", "http://127.0.0.1:1"],
 )
 def test_a_page_of_another_site_cannot_write_to_the_admin_port(server: Server, origin: str) -> None:
     before = spent(server)
@@ -1094,10 +1142,20 @@ def test_a_page_of_another_site_cannot_write_to_the_admin_port(server: Server, o
         refused(stranger.post("/try", json={"prompt": PROMPT, "max_tokens": 1}), 403, "wrong_origin")
         refused(stranger.post("/admin/keys", json={"tenant": "evil"}), 403, "wrong_origin")
         refused(stranger.delete("/admin/keys/x"), 403, "wrong_origin")
-        refused(stranger.post("/verify"), 403, "wrong_origin")
+        refused(stranger.post("/admin/verify"), 403, "wrong_origin")
     assert spent(server) == before
-    same = httpx.post(f"{server.admin}/verify", headers={"origin": server.admin})
+    same = httpx.post(f"{server.admin}/admin/verify", headers={"origin": server.admin})
     assert (same.status_code, same.json()["verified"]) == (200, True)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"host": "["}, {"origin": "http://["}, {"host": "[::1", "origin": "//]"}]
+)
+def test_a_host_or_origin_that_cannot_be_read_is_refused(server: Server, headers: dict[str, str]) -> None:
+    before = spent(server)
+    with httpx.Client(base_url=server.admin, headers=headers, **HOOKS) as stranger:
+        refused(stranger.post("/try", json={"prompt": PROMPT, "max_tokens": 1}), 400, "wrong_host")
+    assert spent(server) == before
 
 
 @pytest.mark.parametrize(
@@ -1171,7 +1229,9 @@ def test_an_admin_port_with_a_password_opens_with_it(counted: Server) -> None:
         assert operator.get("/admin/overview").json()["statement"]["mechanism"] == "certified"
         # Who knows the password may come by another name, but not from another site.
         assert operator.get("/metrics", headers={"host": "ops.example"}).status_code == 200
-        refused(operator.post("/verify", headers={"origin": "http://evil.example"}), 403, "wrong_origin")
+        refused(
+            operator.post("/admin/verify", headers={"origin": "http://evil.example"}), 403, "wrong_origin"
+        )
     assert not any(PASSWORD in line for line in counted.log)
 
 
@@ -1237,7 +1297,7 @@ def test_a_counted_budget_may_be_an_error_when_it_is_gone(counted: Server) -> No
 
 @pytest.mark.parametrize(
     ("mechanism", "epsilon", "queries"),
-    [("certified", 2.0, 3), ("submix-guarded", 0.02, 1)],
+    [("certified", 2.0, 8), ("submix-guarded", 0.5, 1)],
 )
 def test_by_default_nothing_tells_a_client_that_a_budget_is_gone(
     place: NewPlace, mechanism: str, epsilon: float, queries: int
@@ -1271,12 +1331,14 @@ def test_by_default_nothing_tells_a_client_that_a_budget_is_gone(
         for path in ("/v1/nothing", "/health", "/metrics", "/"):  # so that every counter has begun
             web.get(path)
         before = seen(web)
-        post(web, COMPLETIONS, body_for(COMPLETIONS, model, max_tokens=40, n=4))
-        eventually(lambda: service.engine.load == (0, 0), "the engine rests")
-        gone = service.books.statement()
-        assert gone.balance.public_answers > 4
-        assert service.books.balance.stopped or mechanism == "certified"
+        assert service.books.balance.public_answers == 0
+        for _ in range(100):  # answers end when they please
+            post(web, COMPLETIONS, body_for(COMPLETIONS, model, max_tokens=40, n=4))
+            if service.books.balance.public_answers:
+                break
+        gone = service.books.balance
+        assert gone.public_answers > 0
         assert seen(web) == before
-        after = service.books.statement().balance
-    assert after.private_answers == gone.balance.private_answers
-    assert after.public_answers == gone.balance.public_answers + 4
+        after = service.books.balance
+    assert after.private_answers == gone.private_answers
+    assert after.public_answers == gone.public_answers + 4

@@ -40,7 +40,7 @@ from tacit.serving.page import (
     span,
 )
 from tests.serving import browser as browsers
-from tests.serving.conftest import PROMPT, TENANT, NewPlace, Place, Server, serving
+from tests.serving.conftest import PROMPT, TENANT, NewPlace, Place, Server, ledger_of, serving
 
 EVIL = "<script>alert(1)</script>"
 _PATIENCE = 60_000  # milliseconds until a page that does not move counts as broken; nothing is measured by it
@@ -424,12 +424,9 @@ def test_the_page_makes_sense_without_eyes(opened: NewPage, server: Server) -> N
 
 @pytest.fixture
 def used_up(place: NewPlace) -> Iterator[Server]:
-    """A service whose budget was meant for one answer, after more than one."""
-    with serving(place("submix", epsilon=1e-3), "--queries", "1") as found:
-        for _ in range(40):
-            ask(found)
-            if look(found)["statement"]["stopped"]:
-                break
+    """A service whose first answer costs more than there is."""
+    with serving(place("submix", epsilon=1e-6), "--target", "1") as found:
+        ask(found, tokens=16)
         yield found
 
 
@@ -523,7 +520,7 @@ def test_nothing_that_was_spent_changes_the_public_page(place: NewPlace) -> None
 
 def test_a_folder_of_this_machine_is_not_published(place: NewPlace, tiny_transformer: Path) -> None:
     with idle(place()) as service:
-        assert service.public_model == str(tiny_transformer)
+        assert service.public_model == tiny_transformer.name
         assert str(tiny_transformer.parent) not in public_page(service)
         assert f"an ensemble over {tiny_transformer.name}" in public_page(service)
 
@@ -553,7 +550,7 @@ def test_a_page_without_a_ledger_says_so(place: NewPlace) -> None:
 
 def test_a_new_account_has_nothing_to_show_and_says_so(place: NewPlace) -> None:
     with idle(place()) as service:
-        html = operator_figures(service, overview(service), "not since the start")
+        html = operator_figures(service, overview(service, ledger_of(service)), "not since the start")
         for words in (
             "Untouched",
             "No answer is on record yet",
@@ -566,21 +563,30 @@ def test_a_new_account_has_nothing_to_show_and_says_so(place: NewPlace) -> None:
 def test_answers_that_cost_nothing_have_no_end_in_sight(place: NewPlace) -> None:
     with idle(place()) as service:
         charge(service, [(0.0, 0.0), (0.0, 0.0)])
-        html = operator_figures(service, overview(service), "not since the start")
+        html = operator_figures(service, overview(service, ledger_of(service)), "not since the start")
         assert "No end in sight" in html
         assert "answers cost nothing" in html
 
 
+def test_names_are_escaped(place: NewPlace) -> None:
+    with idle(place()) as service:
+        Access(ledger_of(service)).set_quota(EVIL, 10)
+        html = operator_page(service, overview(service, ledger_of(service)), EVIL)
+        assert EVIL not in html
+        # As a name, in the label of its bar, and as the time of the last verification.
+        assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3
+
+
 def test_many_tenants_are_cut_short_and_quotas_of_nothing_are_full(place: NewPlace) -> None:
     with idle(place()) as service:
-        access = service.books.access
+        access = Access(ledger_of(service))
         access.set_quota("nothing", 0)
         charge(service, [(0.1, 0.1)])
-        html = operator_figures(service, overview(service), "not since the start")
+        html = operator_figures(service, overview(service, ledger_of(service)), "not since the start")
         assert 'aria-label="nothing has used 100%"' in html
         for number in range(20):
             access.set_quota(f"tenant-{number:02}", 100)
-        html = operator_figures(service, overview(service), "not since the start")
+        html = operator_figures(service, overview(service, ledger_of(service)), "not since the start")
         assert f">{TENANT}<" in html, "whoever used most comes first"
         assert len(re.findall('<th scope="row">tenant-', html)) == 9, "with the page itself and nothing: 12"
         assert re.search(r"11 more used\s+less", html)
@@ -597,7 +603,10 @@ def test_many_tenants_are_cut_short_and_quotas_of_nothing_are_full(place: NewPla
 )
 def test_the_guarantee_is_in_words(place: NewPlace, mechanism: str, words: str) -> None:
     with idle(place(mechanism, epsilon=2.0)) as service:
-        for html in (public_page(service), operator_page(service, overview(service), "never")):
+        for html in (
+            public_page(service),
+            operator_page(service, overview(service, ledger_of(service)), "never"),
+        ):
             assert words in html
             assert "(order 2, epsilon 2)" in html
             for assumption in service.guarantee.assumptions:
@@ -608,14 +617,16 @@ def test_the_guarantee_is_in_words(place: NewPlace, mechanism: str, words: str) 
 def test_a_budget_that_fades_is_never_said_to_be_gone(place: NewPlace) -> None:
     with idle(place("individual", epsilon=2.0)) as service:
         charge(service, [(0.1, 0.2)])
-        html = operator_figures(service, overview(service), "never")
+        html = operator_figures(service, overview(service, ledger_of(service)), "never")
         assert "first part faded out in about" in html
         assert "gone in about" not in html
 
 
 def test_a_failed_verification_stands_out(place: NewPlace) -> None:
     with idle(place()) as service:
-        html = operator_figures(service, overview(service), "FAILED, 2026-01-01 00:00 UTC")
+        html = operator_figures(
+            service, overview(service, ledger_of(service)), "FAILED, 2026-01-01 00:00 UTC"
+        )
         assert '<dd id="verified" class="hot">FAILED, 2026-01-01 00:00 UTC</dd>' in html
 
 

@@ -12,7 +12,7 @@ from tacit.cli import console
 from tacit.cli.console import JsonFlag
 from tacit.cli.ledger import AnchorOption, LedgerOption
 from tacit.errors import MissingExtra
-from tacit.ledger import default_ledger
+from tacit.ledger import Access, default_ledger
 from tacit.runs import Run
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def serve(
         service,
         Address(host, port),
         Address(admin_host, admin_port),
-        password=os.environ.get("TACIT_ADMIN_PASSWORD"),
+        password=os.environ.get("TACIT_ADMIN_PASSWORD") or None,
         drain_seconds=drain,
         announce=lambda found: _announce(service, found, as_json=as_json),
     )
@@ -144,13 +144,15 @@ def _announce(service: Service, found: Listening, *, as_json: bool) -> None:
         "mechanism": account.mechanism,
         "price": choice.target,
         "guard": choice.guard,
-        "guarantee": str(service.guarantee),
+        "guarantee": None if service.guarantee is None else str(service.guarantee),
     }
     if as_json:
         console.show_json(content)
         return
     console.show(content, as_json=False, title="Serving")
-    if not any(key.revoked is None for key in service.books.access.every_key()):
+    with service.books.using() as ledger:
+        has_key = any(key.revoked is None for key in Access(ledger).every_key())
+    if not has_key:
         url = f"{found.admin}/admin/keys"
         console.say(
             "There is no key yet, and none can be made by `tacit keys` while the ledger is in use: "

@@ -224,7 +224,7 @@ class Ledger:
         Refused, and the ledger with it, where the database is not where the decision began.
         """
         with self._charging(decided.domain):
-            if self.positions()[decided.domain].seq + 1 != decided.before.entries:
+            if self.balance(decided.domain) != decided.before:
                 raise LedgerUnavailable(
                     f"{self.store.name} has entries of somebody else; nothing was released."
                 )
@@ -241,7 +241,7 @@ class Ledger:
             yield
 
     def _write(self, decided: Decided) -> None:
-        self._move(decided.domain, decided.before.spent, decided.after.spent)
+        self._move(decided.domain, decided.after.spent)
         self._append(decided.domain, decided.entries)
         self.store.run_many(
             "UPDATE tenant SET tokens_used = tokens_used + ? WHERE name = ?",
@@ -278,7 +278,7 @@ class Ledger:
                 raise BudgetExceeded(
                     f"Domain {domain} has less than epsilon={epsilon:g} left; nothing was booked."
                 )
-            self._move(domain, balance.spent, [spent + charge for spent in balance.spent])
+            self._move(domain, [spent + charge for spent in balance.spent])
             entry = new_entry(domain, "training", len(balance.spent), note=note)
             self._append(domain, [replace(entry, charges=(charge,) * len(balance.spent))])
         self._remember()
@@ -423,13 +423,10 @@ class Ledger:
         if not self.store.run(f"SELECT 1 FROM head WHERE domain = ?{self.store.lock}", (domain,)):  # noqa: S608
             raise InputError(f"The ledger has no domain {domain}; see tacit ledger status.")
 
-    def _move(self, domain: str, before: Sequence[int], after: Sequence[int]) -> None:
-        moved = [
-            (new, domain, part)
-            for part, (old, new) in enumerate(zip(before, after, strict=True))
-            if new != old
-        ]
-        self.store.run_many("UPDATE balance SET spent = ? WHERE domain = ? AND part = ?", moved)
+    def _move(self, domain: str, spent: Sequence[int]) -> None:
+        # Every row, whether or not it changes: the work must not tell that nobody pays any more.
+        rows = [(value, domain, part) for part, value in enumerate(spent)]
+        self.store.run_many("UPDATE balance SET spent = ? WHERE domain = ? AND part = ?", rows)
 
     def _append(self, domain: str, entries: Iterable[Entry]) -> None:
         """Number and chain entries behind the last one, and move the head."""

@@ -25,13 +25,18 @@ class Session:
         """Refused unless this ensemble, mechanism and order are the domain's."""
         self._ledger = ledger
         self.account = ledger.may_answer(domain, model, mechanism, order)
-        self._balance = ledger.balance(domain)
+        self._balance = self._booked = ledger.balance(domain)
         self._lock = threading.Lock()
 
     @property
     def balance(self) -> Balance:
         """As it was decided last: at least what is durable. Sensitive."""
         return self._balance
+
+    @property
+    def booked(self) -> Balance:
+        """As it is durable. Sensitive."""
+        return self._booked
 
     def decide(self, draws: Sequence[Draw]) -> Decided:
         """Who answers each draw. Nothing of it may leave yet."""
@@ -43,3 +48,4 @@ class Session:
     def book(self, decided: Decided) -> None:
         """Make a step durable. On return its answers are paid for."""
         self._ledger.book(decided)
+        self._booked = decided.after

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.models.ensemble_files import CONFIG_FILE
 from tacit.models.executor import EnsembleExecutor
 from tacit.models.executor_lazy import LazyExecutor
 from tacit.models.loading import PublicModel, best_device
@@ -34,6 +35,11 @@ class Ensemble:
                 f"{len(self.members)} members do not make {self.parts} parts of {self.halves}; an ensemble "
                 "has one or two models for each part."
             )
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether members are low-rank adapters, not whole models."""
+        return all((folder / CONFIG_FILE).is_file() for folder in self.members if folder is not None)
 
     def executor(self, *, slots: int, context: int, dtype: torch.dtype = torch.float32) -> EnsembleExecutor:
         """All models in one forward pass."""

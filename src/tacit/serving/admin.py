@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hmac
-from collections.abc import Callable
+import threading
+from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tacit.errors import InputError, IntegrityError, LedgerUnavailable, TacitError
-from tacit.ledger import verify
+from tacit.errors import IntegrityError, LedgerUnavailable
+from tacit.ledger import Access, Ledger, Verified, verify
+from tacit.ledger import statement as statement_of
 from tacit.mechanisms import Decoding
+from tacit.progress import Silent
 from tacit.serving import problems
 from tacit.serving.api import install_errors, install_static
 from tacit.serving.limits import BodyLimit, send_problem
 from tacit.serving.overview import Overview, overview
 from tacit.serving.page import SECURITY_HEADERS, operator_figures, operator_page
+from tacit.serving.responses import ClientGone, while_connected
 from tacit.serving.service import OPERATOR, Question, Service
 
-_T = TypeVar("_T")
 _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -55,8 +57,9 @@ class NewKey(BaseModel):
 class Fence:
     """Keeps everybody else out of the admin port."""
 
-    def __init__(self, app: ASGIApp, *, password: str | None) -> None:
-        self._app, self._password = app, password
+    def __init__(self, app: ASGIApp, *, password: str | None, host: str = "127.0.0.1") -> None:
+        self._app, self._password = app, password or None
+        self._hosts = _THIS_MACHINE | {host}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -64,7 +67,10 @@ class Fence:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        problem = self._problem(headers, scope["method"])
+        try:
+            problem = self._problem(headers, scope["method"])
+        except ValueError:  # a host or an origin that is no address
+            problem = problems.Problem(400, "wrong_host", "The Host or Origin header cannot be read.")
         if problem is None:
             await self._app(scope, receive, send)
         else:
@@ -72,7 +78,7 @@ class Fence:
 
     def _problem(self, headers: dict[str, str], method: str) -> problems.Problem | None:
         host = urlsplit(f"//{headers.get('host', '')}")
-        if self._password is None and host.hostname not in _THIS_MACHINE:
+        if self._password is None and host.hostname not in self._hosts:
             return problems.Problem(
                 421, "wrong_host", "The admin port answers to this machine's own name only."
             )
@@ -89,19 +95,21 @@ class Fence:
         return None
 
 
-def admin_app(service: Service, *, password: str | None = None) -> FastAPI:
+def admin_app(service: Service, *, password: str | None = None, host: str = "127.0.0.1") -> FastAPI:
     """Everything that only the operator may see."""
     app = FastAPI(title="tacit admin", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(BodyLimit, most_bytes=1_000_000, seconds=30.0)
-    app.add_middleware(Fence, password=password)
+    app.add_middleware(Fence, password=password, host=host)
     install_errors(app)
     install_static(app)
+    account = service.books.account
     verified = "not since the start"
+    verifying = asyncio.Lock()
 
     async def seen() -> Overview | None:
         try:
-            return await asyncio.to_thread(overview, service)
-        except LedgerUnavailable:
+            return await service.with_ledger(lambda ledger: overview(service, ledger))
+        except problems.Problem:
             return None
 
     @app.get("/", response_class=HTMLResponse)
@@ -114,91 +122,106 @@ def admin_app(service: Service, *, password: str | None = None) -> FastAPI:
 
     @app.get("/admin/overview")
     async def whole() -> dict[str, Any]:
-        return (await _in_thread(lambda: overview(service))).to_json()
+        return (await service.with_ledger(lambda ledger: overview(service, ledger))).to_json()
 
     @app.get("/admin/statement")
     async def statement() -> dict[str, Any]:
-        return (await _in_thread(service.books.statement)).to_json()
+        return (await service.with_ledger(lambda ledger: statement_of(ledger, account.id))).to_json()
 
     @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
-        balance = service.books.balance if service.books.is_open else None
+        try:
+            balance = service.books.balance
+        except LedgerUnavailable:
+            balance = None
         return Response(
             service.metrics.private_text(service.engine.load, balance), media_type="text/plain; version=0.0.4"
         )
 
-    @app.post("/verify")
     @app.post("/admin/verify")
     async def verify_now() -> Response:
         nonlocal verified
         moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        try:
-            found = await asyncio.to_thread(lambda: verify(service.books.ledger, service.books.account.id))
-        except IntegrityError as error:
-            verified = f"FAILED, {moment}"
-            return JSONResponse({"verified": False, "problem": str(error)})
-        except TacitError as error:
-            raise problems.problem_of(error) from error
+        async with verifying:
+            try:
+                found = await service.with_ledger(
+                    lambda ledger: _verified(ledger, account.id, service.draining)
+                )
+            except problems.Problem as problem:
+                if not isinstance(problem.__cause__, IntegrityError):
+                    raise
+                verified = f"FAILED, {moment}"
+                return JSONResponse({"verified": False, "problem": str(problem.__cause__)})
         verified = moment
         return JSONResponse({"verified": True, "entries": found.entries, "head": found.head})
 
     @app.post("/try")
-    async def try_it(asked: Try) -> dict[str, Any]:
-        return await _try(service, asked)
+    async def try_it(asked: Try, request: Request) -> dict[str, Any]:
+        return await _try(service, asked, request)
 
     @app.get("/admin/keys")
     async def keys() -> dict[str, Any]:
-        found = await _in_thread(lambda: service.books.access.every_key())
+        found = await service.with_ledger(lambda ledger: Access(ledger).every_key())
         return {"keys": [vars(key) for key in found]}
 
     @app.post("/admin/keys")
     async def create_key(asked: NewKey) -> dict[str, Any]:
-        def create() -> dict[str, Any]:
-            access = service.books.access
+        def create(ledger: Ledger) -> dict[str, Any]:
+            access = Access(ledger)
             if asked.tokens is not None:
                 access.set_quota(asked.tenant, asked.tokens)
             key, made = access.create_key(asked.tenant)
             return {"key": key, "id": made.id, "tenant": made.tenant}
 
-        return await _in_thread(create)
+        return await service.with_ledger(create)
 
     @app.delete("/admin/keys/{key_id}")
     async def revoke_key(key_id: str) -> dict[str, Any]:
-        await _in_thread(lambda: service.books.access.revoke_key(key_id))
+        await service.with_ledger(lambda ledger: Access(ledger).revoke_key(key_id))
         return {"revoked": key_id}
 
     return app
 
 
-async def _try(service: Service, asked: Try) -> dict[str, Any]:
+class _Ending(Silent):
+    """Ends a verification when the service is asked to end."""
+
+    def __init__(self, ending: threading.Event) -> None:
+        self._ending = ending
+
+    def advance(self, units: int, note: str = "") -> None:
+        if self._ending.is_set():
+            raise problems.closing()
+
+
+def _verified(ledger: Ledger, domain: str, ending: threading.Event) -> Verified:
+    return verify(ledger, domain, _Ending(ending))
+
+
+async def _try(service: Service, asked: Try, request: Request) -> dict[str, Any]:
     if asked.max_tokens > service.settings.most_tokens:
         raise problems.invalid(
             f"An answer has at most {service.settings.most_tokens} tokens here.", "max_tokens"
         )
     tokenizer = service.tokenizer
-    try:
-        prompt = [tokenizer.start_token, *tokenizer.encode([asked.prompt])[0]]
-    except InputError as error:
-        raise problems.invalid(str(error), "prompt") from None
+    (ids,) = await service.encoded(lambda: tokenizer.encode([asked.prompt]))
+    prompt = [tokenizer.start_token, *ids]
     question = Question(OPERATOR, [prompt], 1, asked.max_tokens, Decoding())
     text = ""
     async with service.answering(question) as (conversation, pieces):
-        async for written in pieces:
-            text += written.text
+        try:
+            async with aclosing(while_connected(pieces, request.receive)) as connected:
+                async for written in connected:
+                    text += "" if written is None else written.text
+        except ClientGone:
+            pass  # the tab was closed: no further token is drawn
         return {"text": text, "tokens": conversation.completion_tokens}
-
-
-async def _in_thread(work: Callable[[], _T]) -> _T:
-    try:
-        return await asyncio.to_thread(work)
-    except TacitError as error:
-        raise problems.problem_of(error) from error
 
 
 def _knows(password: str, authorization: str) -> bool:
     scheme, _, encoded = authorization.partition(" ")
     try:
         given = base64.b64decode(encoded, validate=True) if scheme.lower() == "basic" else b""
-    except binascii.Error:
+    except ValueError:
         return False
     return hmac.compare_digest(given.partition(b":")[2], password.encode())

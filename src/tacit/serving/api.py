@@ -7,7 +7,7 @@ error depends on weights, charges, what is left of a budget, or whether the publ
 from __future__ import annotations
 
 import json
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -35,6 +35,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     for status in (400, 401, 404, 405, 408, 409, 413, 429, 500, 503)
 }
 
+_INNER_FIELDS = frozenset({"role", "content", "text", "type", "name", "include_usage"})
+_LONGEST_NAME = 64
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 
 
@@ -54,7 +56,7 @@ def public_app(
         asked: CompletionRequest, request: Request, idempotency_key: IdempotencyKey = None
     ) -> Response:
         """Continue a prompt, privately."""
-        prompts, echoes = _prompts(service, asked)
+        prompts, echoes = await service.encoded(lambda: _prompts(service, asked))
         return await _answer(
             service, asked, prompts, request, idempotency_key, echoes if asked.echo else None
         )
@@ -62,7 +64,7 @@ def public_app(
     @app.post("/v1/chat/completions", dependencies=key_needed)
     async def chat(asked: ChatRequest, request: Request, idempotency_key: IdempotencyKey = None) -> Response:
         """Answer the last message of a conversation, privately."""
-        prompt = _conversation(service, asked.messages)
+        prompt = await service.encoded(lambda: _conversation(service, asked.messages))
         asked.max_tokens = asked.max_tokens or asked.max_completion_tokens
         return await _answer(service, asked, [prompt], request, idempotency_key, None)
 
@@ -71,18 +73,20 @@ def public_app(
         """The one model there is."""
         return {"object": "list", "data": [_model(service)]}
 
-    @app.get("/v1/models/{name}", dependencies=key_needed)
+    @app.get("/v1/models/{name:path}", dependencies=key_needed)
     async def model(name: str) -> dict[str, Any]:
         """What it is, and what is guaranteed."""
         if name != service.name:
             raise problems.unknown_model(name, service.name)
         return _model(service)
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> dict[str, str]:
         """The process lives."""
         return {"status": "ok"}
 
+    @app.head("/ready", include_in_schema=False)
     @app.get("/ready")
     async def ready() -> dict[str, str]:
         """Models are loaded and the ledger can be written."""
@@ -121,18 +125,19 @@ async def _answer(
         shape = Shape(conversation, service.name, chat=isinstance(asked, ChatRequest))
         if asked.stream:
             opening = shape.opening(len(texts)) + [shape.echo(i, text) for i, text in enumerate(begun)]
-            events = EventStream(stack.pop_all(), shape, pieces, opening=[json.dumps(one) for one in opening])
-            events.with_usage = asked.with_usage
-            return events
+            said = [json.dumps(one) for one in opening]
+            return EventStream(stack.pop_all(), shape, pieces, opening=said, with_usage=asked.with_usage)
         finishes: list[str | None] = [None] * len(texts)
         try:
-            async for written in while_connected(pieces, request.receive):
-                if written is not None:
-                    texts[written.choice] += written.text
-                    finishes[written.choice] = written.finish
+            async with aclosing(while_connected(pieces, request.receive)) as connected:
+                async for written in connected:
+                    if written is not None:
+                        texts[written.choice] += written.text
+                        finishes[written.choice] = written.finish
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
-        request.state.tokens = conversation.completion_tokens
+        finally:
+            request.state.tokens = conversation.completion_tokens
         return JSONResponse(shape.whole(texts, finishes))
 
 
@@ -243,16 +248,21 @@ def install_errors(app: FastAPI) -> None:
         status = error.status_code if isinstance(error, HTTPException) else 500
         codes = {404: "not_found", 405: "method_not_allowed"}
         message = HTTPStatus(status).phrase
-        return await of_ours(request, Problem(status, codes.get(status, "invalid_request"), f"{message}."))
+        headers = getattr(error, "headers", None)
+        problem = Problem(status, codes.get(status, "invalid_request"), f"{message}.", headers=headers)
+        return await of_ours(request, problem)
 
 
 def _field_problem(error: dict[str, Any]) -> Problem:
     """One sentence about the first field that is wrong. What the client sent is not repeated."""
-    place = [str(part) for part in error.get("loc", ()) if part not in ("body", "header")]
-    param = ".".join(place) or None
+    # Beside names and numbers a place has the kinds of a union, which are ours and not the client's.
+    place = [part for part in error.get("loc", ()) if part not in ("body", "header")]
+    named = [part for part in place[1:] if isinstance(part, int) or part in _INNER_FIELDS]
+    last = place[-1:] if error.get("type") == "extra_forbidden" and len(place) > 1 else []
+    param = ".".join(str(part)[:_LONGEST_NAME] for part in [*place[:1], *named, *last]) or None
     if error.get("type") == "extra_forbidden":
         return problems.unsupported(param or "a field", "this service does not know it")
     if error.get("type") == "json_invalid":
         return problems.invalid("The body is not JSON.")
-    message = str(error.get("msg", "The request cannot be used"))
+    message = str(error.get("msg", "The request cannot be used")).removeprefix("Value error, ")
     return problems.invalid(f"{param}: {message}." if param else f"{message}.", param)

@@ -4,111 +4,126 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tacit.errors import InputError, LedgerUnavailable, TacitError
-from tacit.ledger import Access, Balance, Decided, Domain, Draw, Ledger, Model, Session, Statement, statement
+from tacit.ledger import Balance, Decided, Domain, Draw, Ledger, Model, Session, statement
+from tacit.privacy import Guarantee
 from tacit.serving.settings import Settings
+
+_CLOSED = "The ledger is closed after a failure; nothing is released until it opens."
 
 
 class Books:
     """One ensemble's account. While it is closed, every use raises `LedgerUnavailable`.
 
-    A failed write closes the ledger: what the database holds is only known after opening it anew, with all
-    the checks of a first start. In between nothing is answered.
+    A failure closes the ledger: what the database holds is only known after opening it anew, with all the
+    checks of a first start. In between nothing is answered. ``when_shut`` is called then, by any thread.
     """
 
     def __init__(self, url: str, anchor: Path | None, model: Model, settings: Settings) -> None:
         self._url, self._anchor, self._model = url, anchor, model
         self._lock = threading.Lock()
-        self._ledger: Ledger | None = None
-        self._session: Session | None = None
+        self._held: tuple[Ledger, Session] | None = None
+        self._account: Domain | None = None
+        self._guarantee: Guarantee | None = None
+        self.when_shut: Callable[[], None] = lambda: None
         self._open()
         try:
-            self.account: Domain = self.session.account
             self.choice = settings.choice(self.account)
         except BaseException:
             self.close()
             raise
 
     @property
-    def ledger(self) -> Ledger:
-        """The open ledger."""
-        ledger = self._ledger
-        if ledger is None:
-            raise LedgerUnavailable(
-                "The ledger is closed after a failure; nothing is released until it opens."
-            )
-        return ledger
+    def account(self) -> Domain:
+        """The domain's terms, which are public."""
+        if self._account is None:
+            raise LedgerUnavailable(_CLOSED)
+        return self._account
 
     @property
-    def session(self) -> Session:
-        """The hold on the account."""
-        session = self._session
-        if session is None:
-            raise LedgerUnavailable(
-                "The ledger is closed after a failure; nothing is released until it opens."
-            )
-        return session
-
-    @property
-    def access(self) -> Access:
-        """Keys, quotas and repeated requests."""
-        return Access(self.ledger)
+    def guarantee(self) -> Guarantee | None:
+        """What holds for everything that was and will be answered from this account: a public statement."""
+        return self._guarantee
 
     @property
     def is_open(self) -> bool:
         """Whether answers can be paid for."""
-        return self._session is not None
+        return self._held is not None
 
     @property
     def balance(self) -> Balance:
-        """What has been decided so far. Sensitive."""
-        return self.session.balance
+        """As it was decided last. Sensitive."""
+        return self._now()[1].balance
 
-    def statement(self) -> Statement:
-        """The account, added up. Sensitive but for its terms and guarantee."""
-        return statement(self.ledger, self.account.id)
+    @property
+    def booked(self) -> Balance:
+        """As it is durable. Sensitive."""
+        return self._now()[1].booked
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[Ledger]:
+        """The open ledger; where it fails, it is closed, to be opened anew."""
+        held = self._now()
+        try:
+            yield held[0]
+        except LedgerUnavailable:
+            self._shut(held)
+            raise
 
     def decide(self, draws: Sequence[Draw]) -> Decided:
         """Who answers each draw of a step; nothing may leave before `book`."""
-        return self.session.decide(draws)
+        return self._now()[1].decide(draws)
 
     def book(self, decided: Decided) -> None:
         """Make a step durable. Whatever goes wrong, the ledger is closed and nothing may leave."""
+        held = self._now()
         try:
-            self.session.book(decided)
+            held[1].book(decided)
         except BaseException as problem:
-            self.shut()
+            self._shut(held)
             if isinstance(problem, TacitError) and not isinstance(problem, LedgerUnavailable):
                 raise LedgerUnavailable("The ledger refused a step; nothing was released.") from problem
             raise
 
     def shut(self) -> None:
         """Close after a failure, whatever state the ledger is in."""
-        with self._lock:
-            ledger, self._ledger, self._session = self._ledger, None, None
-        if ledger is not None:
-            with contextlib.suppress(TacitError, OSError):
-                ledger.store.close()  # not ledger.close(): a ledger that failed must not move its anchor
+        held = self._held
+        if held is not None:
+            self._shut(held)
 
-    def reopen(self) -> bool:
-        """Try to open again; False where it still cannot be."""
-        if self.is_open:
-            return True
-        try:
-            self._open()
-        except (TacitError, OSError):
-            return False
-        return True
+    def reopen(self) -> str | None:
+        """Try to open again: None where it is open, or why it cannot be."""
+        if not self.is_open:
+            try:
+                self._open()
+            except Exception as problem:  # noqa: BLE001 - whatever it is, nothing leaves until it is mended
+                return str(problem) if isinstance(problem, TacitError | OSError) else type(problem).__name__
+        return None
 
     def close(self) -> None:
         """Let go in good order."""
         with self._lock:
-            ledger, self._ledger, self._session = self._ledger, None, None
-        if ledger is not None:
-            ledger.close()
+            held, self._held = self._held, None
+        if held is not None:
+            held[0].close()
+
+    def _now(self) -> tuple[Ledger, Session]:
+        held = self._held
+        if held is None:
+            raise LedgerUnavailable(_CLOSED)
+        return held
+
+    def _shut(self, failed: tuple[Ledger, Session]) -> None:
+        with self._lock:
+            if self._held is not failed:
+                return  # somebody was faster, or it is open again
+            self._held = None
+        with contextlib.suppress(TacitError, OSError):
+            failed[0].store.close()  # not ledger.close(): a ledger that failed must not move its anchor
+        self.when_shut()
 
     def _open(self) -> None:
         ledger = Ledger.open(self._url, anchor=self._anchor)
@@ -120,6 +135,8 @@ class Books:
                     "with tacit ledger init RUN --epsilon 2, or attach it to that of the same people."
                 )
             account = ledger.domain(name)
+            if self._account not in (None, account):
+                raise InputError(f"{ledger.store.name} has other terms than at the start; start again.")
             session = Session(
                 ledger,
                 name,
@@ -127,8 +144,9 @@ class Books:
                 mechanism=account.mechanism,
                 order=account.order,
             )
+            guarantee = statement(ledger, name).guarantee
         except BaseException:
             ledger.close()
             raise
         with self._lock:
-            self._ledger, self._session = ledger, session
+            self._held, self._account, self._guarantee = (ledger, session), account, guarantee

@@ -12,7 +12,6 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tacit.errors import TacitError
 from tacit.serving import problems
 from tacit.serving.limits import send_problem
 from tacit.serving.service import Service
@@ -29,6 +28,9 @@ _ENDPOINTS = {
 }
 
 
+_QUESTIONS = ("completions", "chat")
+
+
 class Door:
     """Lets in who has a key; everything under ``/v1`` needs one."""
 
@@ -41,11 +43,12 @@ class Door:
             await self._app(scope, receive, send)
             return
         began, status, request_id = time.perf_counter(), 500, secrets.token_hex(8)
+        begun = False
 
         async def tell(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
                 headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
                 message = {**message, "headers": headers}
             await send(message)
@@ -57,10 +60,16 @@ class Door:
             await self._app(scope, receive, tell)
         except problems.Problem as problem:
             await send_problem(tell, problem)
+        except Exception as fault:
+            _log.error("fault", extra={"event": "fault", "id": request_id, "detail": type(fault).__name__})
+            if begun:
+                raise
+            await send_problem(tell, problems.internal())
         finally:
             seconds = time.perf_counter() - began
             endpoint = _ENDPOINTS.get(scope["path"], "other")
-            self._service.metrics.request(endpoint, status, seconds)
+            asked = endpoint in _QUESTIONS and scope["method"] == "POST"
+            self._service.metrics.request(endpoint, status, seconds, question=asked)
             line = {
                 "event": "request",
                 "id": request_id,
@@ -76,10 +85,7 @@ class Door:
         scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         tenant = None
         if scheme.lower() == "bearer" and key:
-            try:
-                tenant = await self._service.tenant_for(key.strip())
-            except TacitError as error:
-                raise problems.problem_of(error) from error
+            tenant = await self._service.tenant_for(key.strip())
         if tenant is None:
             raise problems.invalid_key()
         return tenant

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tacit.errors import LedgerUnavailable
+from tacit.errors import LedgerUnavailable, TacitError
 from tacit.ledger import Decided, Draw
 from tacit.mechanisms import Decoding
 from tacit.models.ensemble import Ensemble
@@ -84,7 +84,7 @@ class Engine:
         self._drawing = Drawing(books.choice, parts=ensemble.parts, halves=ensemble.halves)
         self.context = min(settings.context, ensemble.public.context_length)
         # One part per token where that is the same mechanism for less work.
-        self.lazy = books.choice.name == "certified" and ensemble.halves == 1
+        self.lazy = books.choice.name == "certified" and ensemble.halves == 1 and ensemble.has_adapters
         self._executor: EnsembleExecutor | LazyExecutor = (
             ensemble.lazy_executor(slots=settings.slots, context=self.context)
             if self.lazy
@@ -99,6 +99,8 @@ class Engine:
         self._booking: Future[None] | None = None
         self._clerk = ThreadPoolExecutor(1, thread_name_prefix="tacit-ledger")
         self._thread = threading.Thread(target=self._run, name="tacit-engine", daemon=True)
+        self._reason: str | None = None  # why the ledger could not be opened again, last time
+        books.when_shut = self._wake
 
     def start(self) -> None:
         """Begin to answer."""
@@ -124,9 +126,15 @@ class Engine:
         with self._changed:
             return len(self._reading) + len(self._writing), len(self._waiting)
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def submit(self, texts: Sequence[Text]) -> None:
         """Queue texts: all of them or none."""
         with self._changed:
+            if self._thread.ident is not None and not self._thread.is_alive() and not self._closing:
+                raise problems.internal()
             if self._closing:
                 raise problems.closing()
             if not self._books.is_open:
@@ -175,8 +183,13 @@ class Engine:
     def _recover(self) -> None:
         """After the ledger failed: everybody is told, and it is opened anew once that is possible."""
         self._abandon(problems.ledger_unavailable())
-        if self._books.reopen():
+        reason = self._books.reopen()
+        if reason is None:
             _log.warning("ledger", extra={"event": "ledger_recovered"})
+        elif reason != self._reason:
+            _log.error("ledger", extra={"event": "ledger_closed", "detail": reason})
+        self._reason = reason
+        if reason is None:
             return
         with self._changed:
             if not self._closing:
@@ -193,10 +206,10 @@ class Engine:
             self._reading, self._writing = [], []
             self._waiting.clear()
         self._leave(texts)
-        for text in self._leaving:  # those too whose last token will never be booked
+        leaving, self._leaving = self._leaving, []
+        for text in leaving:  # those too whose last token will never be booked
             text.deliver(problem)
             text.let_go()
-        self._leaving = []
         if self._books.is_open:
             # A step may have been decided that will never be booked: begin again from what is durable.
             self._books.shut()
@@ -225,7 +238,7 @@ class Engine:
         self._evict([text for text in texts if text.writing.finish or text.cancelled])
         self._settle()  # the step before is durable now, or all of this is forgotten
         self._booking = self._clerk.submit(self._book_and_release, decided, pieces, drawn)
-        self._metrics.step(len(texts), time.perf_counter() - began)
+        self._metrics.step(time.perf_counter() - began)
 
     def _admit(self) -> None:
         with self._changed:
@@ -235,11 +248,11 @@ class Engine:
             gone = [text for text in (*self._reading, *self._writing) if text.cancelled]
             free = self._settings.slots - len(self._reading) - len(self._writing) + len(gone)
             admitted = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
+            self._reading.extend(admitted)  # at once, so that no fault can lose one
         self._evict(gone)
         self._leave(given_up)
         for text in admitted:
             text.slot = self._executor.open()
-            self._reading.append(text)
 
     def _read_a_chunk(self) -> None:
         """Read questions, all but their last token, which the next step reads with everybody else's."""
@@ -298,11 +311,12 @@ class Engine:
         self._leave(texts)
 
     def _leave(self, texts: Sequence[Text]) -> None:
-        for text in texts:
-            if text.slot >= 0:
-                self._executor.close(text.slot)
-                text.slot = -1
         self._leaving.extend(texts)
+        for text in texts:
+            slot, text.slot = text.slot, -1
+            if slot >= 0:
+                with contextlib.suppress(TacitError):  # a slot that is not open needs no closing
+                    self._executor.close(slot)
 
     # The clerk's thread
 
@@ -316,7 +330,7 @@ class Engine:
             for text, _ in pieces:  # some of them have left the engine already
                 text.deliver(problems.ledger_unavailable())
             raise
-        self._metrics.booked(time.perf_counter() - began, drawn)
         for text, piece in pieces:
             text.owed = 0 if piece.finish else text.owed - 1
             text.deliver(piece)
+        self._metrics.booked(time.perf_counter() - began, drawn)

@@ -1,4 +1,7 @@
-"""Bounds on what a client may send, and how slowly: in front of everything that reads a body."""
+"""Bounds on the body that a client may send, and how slowly, before anything reads it.
+
+Endless headers and clients that do not read are a proxy's business.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,7 @@ from tacit.serving.problems import Problem
 
 
 class BodyLimit:
-    """Refuses bodies that are too large, and clients that take too long to send one.
-
-    A large body is refused as soon as it is known to be one; what follows of it is never read.
-    """
+    """Reads the whole body first. One that is too large is refused as soon as it is known to be."""
 
     def __init__(self, app: ASGIApp, *, most_bytes: int, seconds: float) -> None:
         self._app, self._most, self._seconds = app, most_bytes, seconds
@@ -24,46 +24,44 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
-
-        async def tell(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
         try:
-            declared = dict(scope["headers"]).get(b"content-length", b"0")
-            if not declared.isdigit() or int(declared) > self._most:
-                raise self._too_large()
-            await self._app(scope, self._bounded(receive), tell)
+            body = await self._body(scope, receive)
         except Problem as problem:
-            if begun:
-                raise
             await send_problem(send, problem)
+            return
+        given = False
 
-    def _bounded(self, receive: Receive) -> Receive:
-        read, whole = 0, False
-        until = asyncio.get_running_loop().time() + self._seconds
+        async def again() -> Message:
+            nonlocal given
+            if given:
+                return await receive()  # that the client has gone
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
 
-        async def bounded() -> Message:
-            nonlocal read, whole
-            if whole:
-                return await receive()
-            try:
-                async with asyncio.timeout_at(until):
+        await self._app(scope, again, send)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if not declared.isdigit() or len(declared) > 18 or int(declared) > self._most:
+            raise self._too_large()
+        pieces: list[bytes] = []
+        size, more = 0, True
+        try:
+            async with asyncio.timeout(self._seconds):
+                while more:
                     message = await receive()
-            except TimeoutError:
-                raise Problem(
-                    408, "request_timeout", f"The request did not arrive within {self._seconds:g} seconds."
-                ) from None
-            if message["type"] == "http.request":
-                read += len(message.get("body", b""))
-                whole = not message.get("more_body", False)
-                if read > self._most:
-                    raise self._too_large()
-            return message
-
-        return bounded
+                    if message["type"] == "http.disconnect":
+                        raise Problem(400, "client_gone", "The client has gone.")
+                    pieces.append(message.get("body", b""))
+                    size += len(pieces[-1])
+                    more = message.get("more_body", False)
+                    if size > self._most:
+                        raise self._too_large()
+        except TimeoutError:
+            raise Problem(
+                408, "request_timeout", f"The request did not arrive within {self._seconds:g} seconds."
+            ) from None
+        return b"".join(pieces)
 
     def _too_large(self) -> Problem:
         return Problem(

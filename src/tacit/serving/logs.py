@@ -30,7 +30,7 @@ def log_to_stderr() -> None:
     """Everything the service and its web server say goes to standard error as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("tacit.serving", "uvicorn"):
+    for name in ("tacit.serving", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False

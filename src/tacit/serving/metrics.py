@@ -6,6 +6,7 @@ cost and how much the parts weigh are functions of private text; they are on the
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -54,7 +55,10 @@ class Metrics:
             "tacit_first_token_seconds", "Until the first token.", registry=self.public, buckets=_SECONDS
         )
         self._whole = Histogram(
-            "tacit_request_seconds", "Until the last token.", registry=self.public, buckets=_SECONDS
+            "tacit_request_seconds",
+            "Until the last token of a question.",
+            registry=self.public,
+            buckets=_SECONDS,
         )
         self._running = Gauge("tacit_texts_running", "Texts being answered.", registry=self.public)
         self._waiting = Gauge("tacit_texts_waiting", "Texts that wait.", registry=self.public)
@@ -81,9 +85,11 @@ class Metrics:
         self._served = self._asked = self._failed = 0
         self.first_token, self.between_tokens, self.whole_request = Latest(), Latest(), Latest()
 
-    def request(self, endpoint: str, status: int, seconds: float) -> None:
-        """A request has been answered."""
+    def request(self, endpoint: str, status: int, seconds: float, *, question: bool) -> None:
+        """A request has been answered; ``question``: one that asked for text."""
         self._requests.labels(endpoint, str(status)).inc()
+        if not question:
+            return
         self._whole.observe(seconds)
         self.whole_request.add(seconds)
         with self._lock:
@@ -95,8 +101,8 @@ class Metrics:
         self._first.observe(seconds)
         self.first_token.add(seconds)
 
-    def step(self, texts: int, seconds: float) -> None:
-        """A step for some texts was computed."""
+    def step(self, seconds: float) -> None:
+        """A step was computed."""
         self._steps.observe(seconds)
 
     def booked(self, seconds: float, drawn: Sequence[Drawn]) -> None:
@@ -106,7 +112,7 @@ class Metrics:
         with self._lock:
             self._served += len(drawn)
             for one in drawn:
-                for weight in one.weights:
+                for weight in filter(math.isfinite, one.weights):
                     self._weights[min(BINS - 1, int(weight * BINS))] += 1
         self._alarms.inc(sum(one.alarms for one in drawn))
 

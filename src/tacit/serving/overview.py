@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tacit.ledger import ApiKey, Balance, Charged, Statement, Tenant
+from tacit.ledger import Access, ApiKey, Balance, Charged, Ledger, Statement, Tenant
+from tacit.ledger import statement as statement_of
 from tacit.privacy.filter import NANO
 from tacit.serving.service import Service
 
@@ -70,11 +71,10 @@ class Overview:
         }
 
 
-def overview(service: Service) -> Overview:
-    """Look now. Reads the ledger: not for the loop's own thread."""
-    books = service.books
-    ledger, access, domain = books.ledger, books.access, books.account.id
-    statement = books.statement()
+def overview(service: Service, ledger: Ledger) -> Overview:
+    """Look now."""
+    access, domain = Access(ledger), service.books.account.id
+    statement = statement_of(ledger, domain)
     charged = ledger.latest_charges(domain, _RECENT)
     return Overview(
         statement,

@@ -7,7 +7,7 @@ them; decoding settings are allowed because they are applied to every model befo
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -67,8 +67,8 @@ class Asking(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str = Field(max_length=200)
-    max_tokens: int | None = Field(default=None, ge=1)
-    n: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    n: int | None = Field(default=None, ge=1, le=128)
     temperature: Temperature | None = None
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=1)
@@ -81,24 +81,19 @@ class Asking(BaseModel):
     user: str | None = None
     metadata: dict[str, str] | None = None
 
-    # Refused fields that ask for something never get here; the rest are gone before validation.
-    refused: ClassVar[dict[str, str]] = REFUSED
-
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
-        for name, why in cls.refused.items():
+        for name, why in REFUSED.items():
             value = content.get(name)
             harmless = _ASKS_NOTHING.get(name, ())
             if value is not None and not any(_same(value, nothing) for nothing in harmless):
                 raise unsupported(name, why)
         if (temperature := content.get("temperature")) in (0, 0.0) and temperature is not False:
-            raise unsupported(
-                "temperature=0", "picking the likeliest token cannot be private; use 0.5 to 1.5"
-            )
-        return {name: value for name, value in content.items() if name not in cls.refused}
+            raise unsupported("temperature", "at 0 it picks the likeliest token; use 0.5 to 1.5")
+        return {name: value for name, value in content.items() if name not in REFUSED}
 
     @property
     def choices(self) -> int:
@@ -170,7 +165,7 @@ class ChatRequest(Asking):
     """``/v1/chat/completions``."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=256)]
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
 
     @model_validator(mode="after")
     def _one_length(self) -> ChatRequest:

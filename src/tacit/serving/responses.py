@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
 from datetime import datetime
 from typing import Any
 
@@ -88,7 +88,7 @@ class ClientGone(Exception):
 
 async def while_connected(
     pieces: AsyncIterator[Written], receive: Receive, *, ping: float | None = None
-) -> AsyncIterator[Written | None]:
+) -> AsyncGenerator[Written | None]:
     """Pieces while somebody waits for them; None where there was none for ``ping`` seconds."""
     gone = asyncio.ensure_future(_disconnect(receive))
     following: asyncio.Future[Written] | None = None
@@ -130,12 +130,18 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, stack: AsyncExitStack, shape: Shape, pieces: AsyncIterator[Written], *, opening: list[str]
+        self,
+        stack: AsyncExitStack,
+        shape: Shape,
+        pieces: AsyncIterator[Written],
+        *,
+        opening: list[str],
+        with_usage: bool,
     ) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._stack, self._shape, self._pieces, self._opening = stack, shape, pieces, opening
-        self.with_usage = False
+        self._with_usage = with_usage
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the answer, or its client, has gone."""
@@ -152,18 +158,21 @@ class EventStream(Response):
             try:
                 for content in self._opening:
                     await event(content)
-                async for written in while_connected(self._pieces, receive, ping=_PING_SECONDS):
-                    if written is None:
-                        ping = {"type": "http.response.body", "body": b": ping\n\n", "more_body": True}
-                        await send(ping)
-                    elif written.text or written.finish:
-                        await event(json.dumps(self._shape.piece(written)))
-                if self.with_usage:
+                connected = while_connected(self._pieces, receive, ping=_PING_SECONDS)
+                async with aclosing(connected):
+                    async for written in connected:
+                        if written is None:
+                            ping = {"type": "http.response.body", "body": b": ping\n\n", "more_body": True}
+                            await send(ping)
+                        elif written.text or written.finish:
+                            await event(json.dumps(self._shape.piece(written)))
+                if self._with_usage:
                     await event(json.dumps(self._shape.last()))
                 await event("[DONE]")
             except ClientGone:
                 return
             except Problem as problem:
                 await event(json.dumps(problem.body()))
-            scope["state"]["tokens"] = self._shape.usage["completion_tokens"]
+            finally:
+                scope["state"]["tokens"] = self._shape.usage["completion_tokens"]
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -60,18 +61,20 @@ def serve(
     """
     with contextlib.ExitStack() as stack:
         stack.callback(service.close)
+        if not 0 <= drain_seconds < 1e6:
+            raise InputError(f"drain={drain_seconds}: seconds to finish answers are a number of at least 0.")
         if not admin.is_this_machine and not password:
             raise InputError(
                 f"The admin port on {admin.host} would show private numbers to anybody; listen on 127.0.0.1, "
                 "or set TACIT_ADMIN_PASSWORD."
             )
         sockets = [stack.enter_context(_listening(address)) for address in (public, admin)]
-        apps = (public_app(service), admin_app(service, password=password))
+        apps = (public_app(service), admin_app(service, password=password, host=admin.host))
         service.engine.start()
         found = Listening(
             *(_url(address, one) for address, one in zip((public, admin), sockets, strict=True))
         )
-        asyncio.run(_both(apps, sockets, drain_seconds, lambda: announce(found)))
+        asyncio.run(_both(service, apps, sockets, drain_seconds, lambda: announce(found)))
 
 
 @contextlib.contextmanager
@@ -104,6 +107,7 @@ class _Server(uvicorn.Server):
 
 
 async def _both(
+    service: Service,
     apps: tuple[FastAPI, FastAPI],
     sockets: list[socket.socket],
     drain_seconds: float,
@@ -117,7 +121,7 @@ async def _both(
                 access_log=False,
                 server_header=False,
                 lifespan="off",
-                timeout_graceful_shutdown=int(drain_seconds),
+                timeout_graceful_shutdown=math.ceil(drain_seconds),
                 timeout_keep_alive=30,
             )
         )
@@ -125,6 +129,7 @@ async def _both(
     ]
 
     def stop() -> None:
+        service.draining.set()
         for server in servers:
             server.should_exit = True
 

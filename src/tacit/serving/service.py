@@ -13,11 +13,14 @@ import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
 
 from tacit.errors import TacitError
-from tacit.ledger import Request
+from tacit.ledger import Access, Ledger, Request
 from tacit.mechanisms import Decoding
 from tacit.models.ensemble import Ensemble
 from tacit.privacy import Guarantee
@@ -28,7 +31,9 @@ from tacit.serving.metrics import Metrics
 from tacit.serving.settings import Settings
 from tacit.serving.writing import Finish, Piece, Writing
 
-_LET_GO_SECONDS = 30.0
+_T = TypeVar("_T")
+_WORKERS = 16  # threads that wait for the ledger
+_LET_GO_SECONDS = 10.0
 _KEY_SECONDS = 86_400.0  # how long an Idempotency-Key stands for its request
 _SWEEP_SECONDS = 3_600.0
 OPERATOR = "operator"  # the tenant of the page's own questions
@@ -91,20 +96,26 @@ class Service:
     def __init__(self, name: str, ensemble: Ensemble, books: Books, settings: Settings) -> None:
         self.name, self.settings, self.books = name, settings, books
         self.tokenizer = ensemble.public.tokenizer
-        self.public_model = ensemble.public.name
+        name_of_base = ensemble.public.name
+        # Of a folder the last word only: the rest is about this machine.
+        self.public_model = Path(name_of_base).name if Path(name_of_base).is_absolute() else name_of_base
         self.metrics = Metrics()
         self.engine = Engine(ensemble, books, settings, self.metrics)
         self.started = time.time()
         self._swept = -math.inf
-        self._lock = threading.Condition()  # of what is open; notified when something no longer is
+        self.draining = threading.Event()  # set when the service is asked to end
+        self._lock = threading.Condition()  # of what is open, held for a moment only; notified when less is
+        self._reserving = threading.Lock()  # one reservation at a time; the ledger is read meanwhile
+        self._encoding = threading.Lock()
         self._open: dict[str, _Open] = {}  # by request, until nothing more can be booked for it
-        self._guarantee = books.statement().guarantee
-        books.access.ensure_tenant(OPERATOR)
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="tacit-door")
+        with books.using() as ledger:
+            Access(ledger).ensure_tenant(OPERATOR)
 
     @property
     def guarantee(self) -> Guarantee | None:
         """What holds for everything that was and will be answered from this account: a public statement."""
-        return self._guarantee
+        return self.books.guarantee
 
     @property
     def ready(self) -> bool:
@@ -113,12 +124,39 @@ class Service:
 
     def close(self) -> None:
         """Finish what runs, and close the ledger."""
+        self.draining.set()
         self.engine.close()
+        self._workers.shutdown(wait=True)
         self.books.close()
+
+    async def in_thread(self, work: Callable[[], _T]) -> _T:
+        """Do what may wait for the ledger or take a while, off the loop; errors become problems."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        except TacitError as error:
+            raise problems.problem_of(error) from error
+
+    async def with_ledger(self, work: Callable[[Ledger], _T]) -> _T:
+        """The same, with the ledger; where it fails, it is opened anew."""
+
+        def use() -> _T:
+            with self.books.using() as ledger:
+                return work(ledger)
+
+        return await self.in_thread(use)
 
     async def tenant_for(self, key: str) -> str | None:
         """Whose key this is."""
-        return await asyncio.to_thread(lambda: self.books.access.tenant_for(key))
+        return await self.with_ledger(lambda ledger: Access(ledger).tenant_for(key))
+
+    async def encoded(self, encode: Callable[[], _T]) -> _T:
+        """What the tokenizer makes of a text: one at a time, for it keeps settings between calls."""
+
+        def alone() -> _T:
+            with self._encoding:
+                return encode()
+
+        return await self.in_thread(alone)
 
     @contextlib.asynccontextmanager
     async def answering(
@@ -131,13 +169,15 @@ class Service:
         self._check_length(question)
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[Written | problems.Problem] = asyncio.Queue()
-        request = await asyncio.to_thread(self._claim, question)
+        request = await self._claimed(question)
         texts: Sequence[Text] = ()
         try:
-            texts, earlier = await asyncio.to_thread(
-                self._texts, question, request, lambda choice: _Delivery(loop, queue, choice, self.metrics)
+            texts, earlier = await self.in_thread(
+                lambda: self._texts(
+                    question, request, lambda choice: _Delivery(loop, queue, choice, self.metrics)
+                )
             )
-            await asyncio.to_thread(self._reserve, request, question.tenant, texts)
+            await self.in_thread(lambda: self._reserve(request, question.tenant, texts))
             self._submit(request, [text for text in texts if not text.writing.finish])
             yield Conversation(request, question, texts), _pieces(queue, earlier, len(texts))
         finally:
@@ -173,13 +213,25 @@ class Service:
             if needed > self.engine.context:
                 raise problems.too_long(needed, self.engine.context)
 
+    async def _claimed(self, question: Question) -> Request:
+        """A claim that nobody waits for any more is given back."""
+        claiming = asyncio.ensure_future(self.in_thread(lambda: self._claim(question)))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            claiming.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, claiming: asyncio.Future[Request]) -> None:
+        if not claiming.cancelled() and claiming.exception() is None:
+            self._let_go(claiming.result())
+
     def _claim(self, question: Question) -> Request:
         """The request's id; refused while one with the same key is being answered."""
-        try:
-            self._forget_old_keys()
-            request = self.books.access.request(question.tenant, question.key, question.body)
-        except TacitError as error:
-            raise problems.problem_of(error) from error
+        with self.books.using() as ledger:
+            access = Access(ledger)
+            self._forget_old_keys(access)
+            request = access.request(question.tenant, question.key, question.body)
         with self._lock:
             # Whoever asked has all of it, or has gone: the engine lets go when its step is booked.
             self._lock.wait_for(lambda: self._is_settled(request), timeout=_LET_GO_SECONDS)
@@ -188,11 +240,11 @@ class Service:
             self._open[request.id] = _Open()
         return request
 
-    def _forget_old_keys(self) -> None:
+    def _forget_old_keys(self, access: Access) -> None:
         if time.monotonic() - self._swept > _SWEEP_SECONDS:
             self._swept = time.monotonic()
             before = datetime.now(UTC) - timedelta(seconds=_KEY_SECONDS)
-            self.books.access.forget_requests(before.isoformat(timespec="milliseconds"))
+            access.forget_requests(before.isoformat(timespec="milliseconds"))
 
     def _is_settled(self, request: Request) -> bool:
         return request.id not in self._open or self._open[request.id].asked
@@ -225,35 +277,33 @@ class Service:
         return texts, earlier
 
     def _paid(self, text_id: str) -> list[int]:
-        try:
-            return self.books.ledger.tokens_of(self.books.account.id, text_id)
-        except TacitError as error:
-            raise problems.problem_of(error) from error
+        with self.books.using() as ledger:
+            return ledger.tokens_of(self.books.account.id, text_id)
 
     def _reserve(self, request: Request, tenant: str, texts: Sequence[Text]) -> None:
         """Set aside what the longest answers may need, of the tenant's quota and of a counted budget."""
         wanted = sum(text.owed for text in texts)
-        with self._lock:
+        with self._reserving:
             # First what is owed, then what is left: what is booked in between counts twice, never not at all.
-            running = [text for held in self._open.values() for text in held.texts]
-            everybody = sum(text.owed for text in running)
-            mine = sum(text.owed for text in running if text.tenant == tenant)
-            try:
-                left = self.books.access.tenant(tenant).tokens_left
-                paid_for = self._private_answers_left()
-            except TacitError as error:
-                raise problems.problem_of(error) from error
+            with self._lock:
+                running = [text for held in self._open.values() for text in held.texts]
+                everybody = sum(text.owed for text in running)
+                mine = sum(text.owed for text in running if text.tenant == tenant)
+            with self.books.using() as ledger:
+                left = Access(ledger).tenant(tenant).tokens_left
             if left is not None and wanted > left - mine:
                 raise problems.quota(max(0, left - mine), wanted)
+            paid_for = self._private_answers_left()
             if paid_for is not None and wanted > paid_for - everybody:
                 raise problems.exhausted(max(0, paid_for - everybody), wanted)
-            self._open[request.id].texts = texts
+            with self._lock:
+                self._open[request.id].texts = texts
 
     def _private_answers_left(self) -> int | None:
         """Where a used-up budget is an error: how many answers it still pays for, which is public."""
         if self.settings.on_exhausted != "error":
             return None
-        return self.books.balance.pays_for(self.books.choice.target)
+        return self.books.booked.pays_for(self.books.choice.target)
 
 
 class _Delivery:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -53,7 +52,7 @@ def static_file(name: str) -> bytes:
 def public_page(service: Service) -> str:
     """For everybody: model, guarantee, tokens. Nothing here depends on private text."""
     template = _environment().get_template("public.html")
-    return template.render(service=service, words=_words(service), public_model=_public_model(service))
+    return template.render(service=service, words=_words(service), public_model=service.public_model)
 
 
 def operator_page(service: Service, seen: Overview | None, verified: str) -> str:
@@ -75,7 +74,7 @@ def _render(template: str, service: Service, seen: Overview | None, verified: st
         .get_template(template)
         .render(
             service=service,
-            public_model=_public_model(service),
+            public_model=service.public_model,
             fading=service.books.account.rule.spending == "fading",
             seen=seen,
             tenants=tenants[:_MOST_TENANTS],
@@ -98,12 +97,6 @@ def _render(template: str, service: Service, seen: Overview | None, verified: st
             up=span(time.time() - service.started),
         )
     )
-
-
-def _public_model(service: Service) -> str:
-    """Its name; of a folder the last word only, for the rest is about this machine."""
-    name = service.public_model
-    return Path(name).name if Path(name).is_absolute() else name
 
 
 def _words(service: Service) -> dict[str, Any]:
@@ -144,7 +137,7 @@ def _sentences(guarantee: Guarantee, unit: str) -> list[str]:
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tacit.serving.page"),
-        autoescape=False,
+        autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tacit.errors import InputError, LedgerUnavailable
 from tacit.ledger import Access, Draw, Ledger, Session, verify
+from tacit.ledger.store import Store
 from tests.ledger.conftest import FIRST, people
 
 
@@ -119,3 +121,26 @@ def test_latest_charges_and_events_come_in_order(ledger: Ledger) -> None:
     charges = [one.charges for one in ledger.latest_charges("people", 3)]
     assert charges == [(250_000_000, 0), (500_000_000, 0), (0, 0)]
     assert [kind for _, kind in ledger.events("people")] == ["terms", "model", "stop"]
+
+
+def test_a_step_writes_the_same_rows_before_and_after_stop(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the time of a step would tell that nobody pays any more."""
+    rows: list[tuple[str, int]] = []
+    run_many = Store.run_many
+
+    def counted(self: Store, statement: str, values: Sequence[Sequence[object]]) -> None:
+        rows.append((" ".join(statement.split()[:3]), len(values)))
+        run_many(self, statement, values)
+
+    session = session_of(ledger)
+    monkeypatch.setattr(Store, "run_many", counted)
+    seen = []
+    for step, charge in enumerate((0.5, 5.0, 0.5, 0.5)):
+        rows.clear()
+        session.book(session.decide([draw(step, charge, 0.0)]))
+        seen.append(sorted(rows))
+    assert session.balance.private_answers == 1
+    assert seen[0] == seen[2] == seen[3], "the one that stops writes one line more, once"
+    assert ("UPDATE balance SET", 2) in seen[0]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -504,3 +505,68 @@ def test_closing_finishes_what_was_begun(place: NewPlace) -> None:
         tokens = [row[2] for row in booked(ledger)]
     ends = tokens[-1] in service.tokenizer.stop_tokens
     assert service.tokenizer.decode(tokens[:-1] if ends else tokens) == text
+
+
+def eventually(check: Callable[[], bool]) -> bool:
+    """Whether something comes true within half a minute."""
+    pause = threading.Event()
+    return any(check() or pause.wait(0.1) for _ in range(300))
+
+
+@pytest.mark.parametrize("fault", ["open", "step", "prefill", "close"])
+def test_a_fault_of_the_executor_loses_no_request(
+    place: NewPlace, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Everybody is told and nothing of it is said; slots and claims are given back; the next is answered."""
+    with place().service(slots=2) as service:
+        executor = service.engine._executor
+        working = getattr(executor, fault)
+
+        def faulty(*_: Any) -> Any:
+            raise RuntimeError("0.123 nats of a private number")
+
+        monkeypatch.setattr(executor, fault, faulty)
+        asked = [question(service, key=f"key-{n}", body=b"x") for n in range(4)]
+
+        async def ask() -> list[Any]:
+            return await asyncio.gather(*(answer(service, one) for one in asked), return_exceptions=True)
+
+        found = asyncio.run(ask())
+        for one in found:
+            if isinstance(one, Problem):
+                assert one.code in ("internal_error", "ledger_unavailable")
+                assert "0.123" not in str(one)
+        assert any(isinstance(one, Problem) for one in found)
+        monkeypatch.setattr(executor, fault, working)
+        assert eventually(lambda: service.ready and not service._open)
+        if fault != "close":  # whose slots stay open, for it failed to close them
+            assert all(text for _, texts in answers(service, *asked) for text in texts)
+
+
+def test_a_ledger_that_fails_at_the_door_is_opened_anew(place: NewPlace) -> None:
+    """Whoever notices: a key that cannot be read is as good a sign as a step that cannot be booked."""
+    with place().service() as service:
+
+        def fail(_: Ledger) -> None:
+            raise LedgerUnavailable("the connection is lost")
+
+        with pytest.raises(Problem) as problem:
+            asyncio.run(service.with_ledger(fail))
+        assert problem.value.code == "ledger_unavailable"
+        assert eventually(lambda: service.ready)
+        assert answers(service, question(service))
+
+
+def test_a_ledger_with_other_terms_is_not_taken_for_the_same(place: NewPlace, tmp_path: Path) -> None:
+    where = place("submix", epsilon=5.0)
+    service = where.idle_service()
+    try:
+        service.books.shut()
+        for file in tmp_path.glob("ledger.db*"):
+            file.unlink()
+        where.anchor.unlink()
+        place("submix-guarded", epsilon=7.0)  # another account of the same ensemble in the same place
+        assert "other terms than at the start" in str(service.books.reopen())
+        assert not service.books.is_open
+    finally:
+        service.close()

@@ -739,7 +739,6 @@ def test_an_idempotency_key_has_1_to_255_characters(server: Server, web: httpx.C
         "/v1/nothing",
         "/v1/embeddings",
         "/v1/completions/extra",
-        "/v1/models/halves/adapter",
         "/docs",
         "/redoc",
         "/nothing",
@@ -766,10 +765,15 @@ def test_only_files_of_the_page_are_served(server: Server, web: httpx.Client, na
     refused(httpx.get(f"{server.admin}/static/{name}", verify=TLS), 404, "not_found")
 
 
-@pytest.mark.parametrize("path", ["/v1/models/", "/health/", "/v1/completions/"])
-def test_a_slash_too_many_is_not_found_and_no_redirection(web: httpx.Client, path: str) -> None:
+@pytest.mark.parametrize("name", ["", "gpt-4", "halves/", "halves/adapter", "..%2fhalves", "%ff", "x" * 1000])
+def test_a_model_that_is_not_there_is_not_found(web: httpx.Client, name: str) -> None:
+    assert refused(web.get(f"/v1/models/{name}"), 404, "model_not_found")["param"] == "model"
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/health/"), ("POST", f"{COMPLETIONS}/")])
+def test_a_slash_too_many_is_not_found_and_no_redirection(web: httpx.Client, method: str, path: str) -> None:
     # A redirection would be to wherever the Host header says.
-    refused(web.post(path) if "completions" in path else web.get(path), 404, "not_found")
+    refused(web.request(method, path), 404, "not_found")
 
 
 WRONG_METHODS = [
@@ -981,6 +985,29 @@ def test_a_full_queue_turns_requests_away(place: NewPlace, monkeypatch: pytest.M
         eventually(lambda: service.engine.load == (0, 0), "the engine rests")
         told.append(post(web, COMPLETIONS, asked))
         assert told[-1].status_code == 200
+    assert used_in(opened) == sum(response.json()["usage"]["completion_tokens"] for response in told)
+
+
+def test_what_one_client_asks_for_does_not_end_the_answer_of_another(
+    place: NewPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = place()
+    asked = body_for(COMPLETIONS, opened.run.name, max_tokens=40)
+    with (
+        opened.service() as service,
+        asking(service, opened.key) as web,
+        ThreadPoolExecutor(2) as others,
+        held(service, monkeypatch) as hold,
+    ):
+        first = others.submit(post, web, COMPLETIONS, asked)
+        assert hold.reached.wait(timeout=120)
+        # The smallest numbers there are; both are answered in one step.
+        second = others.submit(post, web, COMPLETIONS, asked | {"top_p": 5e-324, "temperature": 0.5})
+        eventually(lambda: sum(service.engine.load) == 2, "the engine has both")
+        hold.gate.set()
+        told = [first.result(timeout=60), second.result(timeout=60)]
+        assert web.get("/ready").status_code == 200
+    assert [response.status_code for response in told] == [200, 200]
     assert used_in(opened) == sum(response.json()["usage"]["completion_tokens"] for response in told)
 
 

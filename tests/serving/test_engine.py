@@ -125,7 +125,7 @@ def test_nothing_leaves_before_it_is_booked_and_the_next_step_does_not_wait(plac
     second = threading.Event()
     draw = service.engine._draw
 
-    def counted(texts: Sequence[Any]) -> list[Drawn]:
+    def counted(texts: Sequence[Any]) -> tuple[list[Any], list[Drawn]]:
         nonlocal passes
         passes += 1
         if passes == 2:

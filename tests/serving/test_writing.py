@@ -39,8 +39,16 @@ def test_pieces_add_up_to_the_text(text: str) -> None:
 )
 def test_a_stop_string_and_what_follows_never_appear(text: str, stop: list[str]) -> None:
     shown, writing = written(text, stop=tuple(stop))
-    first = min((at for at in (text.find(end) for end in stop) if at >= 0), default=None)
-    assert shown == (text if first is None else text[:first])
+    # It ends with the token that completes a stop string; of several that one completes, at the first.
+    tokens = TOKENIZER.encode([text])[0]
+    expected = text
+    for count in range(1, len(tokens) + 1):
+        so_far = TOKENIZER.decode(tokens[:count])
+        found = [at for at in map(so_far.find, stop) if at >= 0]
+        if found:
+            expected = so_far[: min(found)]
+            break
+    assert shown == expected
     assert writing.finish == "stop"
 
 
@@ -62,6 +70,13 @@ def test_half_a_character_at_the_end_is_shown_as_it_is() -> None:
 def test_the_longest_answer_ends_by_its_length(most: int) -> None:
     _, writing = written("The baker carries a red boat", most=most)
     assert (writing.finish, len(writing.tokens)) == ("length", most)
+
+
+def test_a_stop_token_of_the_request_ends_it_unseen() -> None:
+    first, second, *_ = TOKENIZER.encode(["The baker carries"])[0]
+    writing = Writing(TOKENIZER, most=9, stop_tokens=frozenset({second}))
+    assert [writing.add(token).finish for token in (first, second)] == [None, "stop"]
+    assert TOKENIZER.decode([first]) == "The"
 
 
 def test_the_end_token_counts_and_is_not_shown() -> None:

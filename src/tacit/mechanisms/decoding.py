@@ -105,9 +105,9 @@ class Decoding:
         ordered, tokens = public.sort(descending=True, stable=True)
         count = len(public) if self.top_k is None else min(self.top_k, len(public))
         if self.top_p is not None:
-            # A token is kept while the mass before it is short of top_p, so at least one always is.
+            # A token is kept while the mass before it is short of top_p; the first one whatever top_p is.
             short = (ordered.cumsum(0) - ordered) < self.top_p
-            count = min(count, int(short.sum()))
+            count = max(1, min(count, int(short.sum())))
         return tokens[:count].sort().values
 
 

@@ -14,11 +14,13 @@ from typing import Annotated, Any
 import jinja2
 from fastapi import Depends, FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
-from tacit.errors import InputError
+from tacit import __version__
+from tacit.errors import ModelError
 from tacit.serving import problems
 from tacit.serving.door import Door
 from tacit.serving.limits import BodyLimit
@@ -44,14 +46,17 @@ def public_app(
     service: Service, *, most_bytes: int = _MOST_BYTES, body_seconds: float = _BODY_SECONDS
 ) -> FastAPI:
     """Everything that clients reach."""
-    app = FastAPI(title="tacit", docs_url=None, redoc_url=None, responses=_ERRORS)
+    app = FastAPI(title="tacit", docs_url=None, redoc_url=None, responses=_ERRORS, redirect_slashes=False)
+    app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
     app.add_middleware(BodyLimit, most_bytes=most_bytes, seconds=body_seconds)
     app.add_middleware(Door, service=service)  # the last one added is the first to see a request
     install_errors(app)
     install_static(app)
     key_needed = [Depends(HTTPBearer(auto_error=False))]  # for the schema; the door has checked it
 
-    @app.post("/v1/completions", dependencies=key_needed)
+    streams: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+
+    @app.post("/v1/completions", dependencies=key_needed, responses=streams)
     async def completions(
         asked: CompletionRequest, request: Request, idempotency_key: IdempotencyKey = None
     ) -> Response:
@@ -61,7 +66,7 @@ def public_app(
             service, asked, prompts, request, idempotency_key, echoes if asked.echo else None
         )
 
-    @app.post("/v1/chat/completions", dependencies=key_needed)
+    @app.post("/v1/chat/completions", dependencies=key_needed, responses=streams)
     async def chat(asked: ChatRequest, request: Request, idempotency_key: IdempotencyKey = None) -> Response:
         """Answer the last message of a conversation, privately."""
         prompt = await service.encoded(lambda: _conversation(service, asked.messages))
@@ -107,6 +112,16 @@ def public_app(
         return HTMLResponse(public_page(service), headers=SECURITY_HEADERS)
 
     return app
+
+
+def _schema(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's own, without the 422 that is never sent: such requests get a 400 in OpenAI's shape."""
+    if app.openapi_schema is None:
+        app.openapi_schema = get_openapi(title=app.title, version=__version__, routes=app.routes)
+        for operations in app.openapi_schema["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+    return app.openapi_schema
 
 
 async def _answer(
@@ -161,7 +176,15 @@ def _question(
     if asked.stream_options is not None and not asked.stream:
         raise problems.invalid("stream_options needs stream: true.", "stream_options")
     return Question(
-        tenant, prompts, asked.choices, wanted, asked.decoding, asked.stop_strings, key=key, body=body
+        tenant,
+        prompts,
+        asked.choices,
+        wanted,
+        asked.decoding,
+        asked.stop_strings,
+        frozenset(asked.stop_token_ids or ()),
+        key=key,
+        body=body,
     )
 
 
@@ -179,10 +202,7 @@ def _prompts(service: Service, asked: CompletionRequest) -> tuple[list[list[int]
     else:
         ids = [list(one) for one in given if isinstance(one, list)]
     if texts is not None:
-        try:
-            ids = tokenizer.encode(texts)
-        except InputError as error:
-            raise problems.invalid(str(error), "prompt") from None
+        ids = tokenizer.encode(texts)
     elif max(max(one) for one in ids) >= len(tokenizer):
         raise problems.invalid(f"prompt: a token id is below {len(tokenizer):,}.", "prompt")
     else:
@@ -200,7 +220,7 @@ def _conversation(service: Service, messages: list[ChatMessage]) -> list[int]:
             return [tokenizer.start_token, *tokenizer.encode(["\n".join([*lines, "assistant:"])])[0]]
         rendered = tokenizer.render_chat(spoken, to_answer=True)
         return [tokenizer.start_token, *tokenizer.encode([rendered], control_tokens=True)[0]]
-    except (InputError, jinja2.TemplateError):
+    except (ModelError, jinja2.TemplateError):
         raise problems.invalid(
             "messages: the model's chat template cannot render this sequence.", "messages"
         ) from None

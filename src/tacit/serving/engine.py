@@ -221,9 +221,8 @@ class Engine:
         if not self._writing:
             self._settle()
             return
-        texts = list(self._writing)
         began = time.perf_counter()
-        drawn = self._draw(texts)
+        texts, drawn = self._draw(list(self._writing))
         draws = [
             Draw(text.id, len(text.writing.tokens), text.tenant, one.charges, one.private, one.public)
             for text, one in zip(texts, drawn, strict=True)
@@ -269,8 +268,8 @@ class Engine:
                 self._reading.pop(0)
                 self._writing.append(text)
 
-    def _draw(self, texts: Sequence[Text]) -> list[Drawn]:
-        """One query for each text."""
+    def _draw(self, texts: Sequence[Text]) -> tuple[list[Text], list[Drawn]]:
+        """One query for each text; a text whose own settings make that impossible ends, and no other."""
         slots = [text.slot for text in texts]
         last = [text.tokens[-1] for text in texts]
         if isinstance(self._executor, LazyExecutor):
@@ -279,14 +278,21 @@ class Engine:
         else:
             logits = self._executor.step(slots, last)
         left = list(self._books.balance.left)
-        drawn = []
+        going, drawn = [], []
         for row, text in enumerate(texts):
-            one = self._draw_one(text, logits[:, row], left)
+            try:
+                one = self._draw_one(text, logits[:, row], left)
+            except TacitError as fault:
+                _log.error("fault", extra={"event": "text_fault", "detail": type(fault).__name__})
+                text.deliver(problems.internal())
+                self._evict([text])
+                continue
             if self._drawing.within_what_is_left:
                 # The next text of this step has what this one leaves.
                 left = [had - nano(paid) for had, paid in zip(left, one.charges, strict=True)]
+            going.append(text)
             drawn.append(one)
-        return drawn
+        return going, drawn
 
     def _draw_one(self, text: Text, logits: Tensor, left: Sequence[int]) -> Drawn:
         kept = text.decoding.pmfs(logits, text.tokens, text.writing.tokens)

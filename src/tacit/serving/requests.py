@@ -76,6 +76,7 @@ class Asking(BaseModel):
     frequency_penalty: Penalty | None = None
     repetition_penalty: float | None = Field(default=None, ge=0.5, le=2)
     stop: StopString | Annotated[list[StopString], Field(max_length=4)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=16)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None

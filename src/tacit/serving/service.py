@@ -54,6 +54,7 @@ class Question:
     max_tokens: int
     decoding: Decoding
     stop: tuple[str, ...] = ()
+    stop_tokens: frozenset[int] = frozenset()
     key: str | None = None
     body: bytes = b""
 
@@ -256,7 +257,12 @@ class Service:
         texts, earlier = [], []
         prompts = [prompt for prompt in question.prompts for _ in range(question.choices)]
         for choice, prompt in enumerate(prompts):
-            writing = Writing(self.tokenizer, most=question.max_tokens, stop=question.stop)
+            writing = Writing(
+                self.tokenizer,
+                most=question.max_tokens,
+                stop=question.stop,
+                stop_tokens=question.stop_tokens,
+            )
             text_id = f"{request.id}/{choice}"
             for token in self._paid(text_id) if question.key is not None else ():
                 piece = writing.add(token)

@@ -29,8 +29,16 @@ class Writing:
     Text is held back while it may be the beginning of a stop string or half of a character.
     """
 
-    def __init__(self, tokenizer: PublicTokenizer, *, most: int, stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: PublicTokenizer,
+        *,
+        most: int,
+        stop: Sequence[str] = (),
+        stop_tokens: frozenset[int] = frozenset(),
+    ) -> None:
         self._tokenizer = tokenizer
+        self._ends = tokenizer.stop_tokens | stop_tokens
         self._most = most
         self._stop = tuple(stop)
         self._shown = 0
@@ -40,7 +48,7 @@ class Writing:
     def add(self, token: int) -> Piece:
         """One more token."""
         self.tokens.append(token)
-        ended = token in self._tokenizer.stop_tokens
+        ended = token in self._ends
         text = self._tokenizer.decode(self.tokens[:-1] if ended else self.tokens)
         found = [at for at in (text.find(end, max(0, self._shown)) for end in self._stop) if at >= 0]
         if found:

@@ -14,6 +14,8 @@ the corpus. That is what makes a bound on it a differential-privacy guarantee.
 from __future__ import annotations
 
 import math
+from functools import cache
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -23,24 +25,34 @@ from tacit.mechanisms.divergence import symmetric_divergence
 from tacit.mechanisms.pmfs import MemberPmfs
 from tacit.mechanisms.weights import allowed_excess, largest_weights
 
-# The chi-squared distance of a part from the public model at which the cap is made to bind. Chosen, not
-# measured: with it the cap is near the best of a few tried on public text, with 8 and 16 parts. Any is safe.
-_TYPICAL_DISTANCE = 0.5
+# What the cap is chosen for. Parts lie at chi-squared distances from the public model that are lognormal
+# around a median, and a weight w keeps 1 - (1-w)^2 of a part's improvement: both are guesses that fit what
+# was measured on public text with 16 and 64 parts (docs/utility.md). Any cap is safe.
+_MEDIAN_DISTANCE = 1.0
+_DISTANCES = tuple(
+    _MEDIAN_DISTANCE * math.exp(2.0 * NormalDist().inv_cdf((place + 0.5) / 32)) for place in range(32)
+)
 
 
+@cache
 def cap_for(parts: int, *, order: float, target: float) -> float:
     """A cap for ``parts`` slots at this price: a function of public numbers alone.
 
     A low cap wastes weight that a slot could afford; a high one leaves little of the public model in the
-    others, which makes every weight dearer. Near 0 the loss is ``order/2 w^2 chi2 / (k^2 c)``; the cap is the
-    weight that a slot at a typical distance can afford under it.
+    others, which makes every weight dearer. Near 0 the loss is ``order/2 w^2 chi2 / (k^2 c)``: so much weight
+    a slot at a distance can afford, and the cap, in hundredths, is the one under which the most is kept.
     """
     if parts == 1:
         return 1.0
-    v = parts * 2 * target / (order * _TYPICAL_DISTANCE)
-    linear = v * (parts - 1)
-    # The positive root of cap^2 + linear cap - v k, in a form that does not cancel.
-    return min(1.0, 2 * v * parts / (linear + math.sqrt(linear * linear + 4 * v * parts)))
+    return max(
+        (hundredth / 100 for hundredth in range(1, 101)), key=lambda cap: _kept(cap, parts, order, target)
+    )
+
+
+def _kept(cap: float, parts: int, order: float, target: float) -> float:
+    affordable = parts * math.sqrt(2 * target * shared_mass(parts, cap) / order)
+    weights = (min(cap, affordable / math.sqrt(distance)) for distance in _DISTANCES)
+    return sum(1 - (1 - weight) ** 2 for weight in weights)
 
 
 def check_mixing(order: float, target: float, cap: float | None) -> None:

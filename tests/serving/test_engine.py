@@ -271,7 +271,7 @@ def _null_part_divergences(
 def test_tokens_have_the_frequencies_of_the_mixture(name: Any) -> None:
     """I11: chi-square of what the engine draws, private and public, against what was charged."""
     torch.manual_seed(1)
-    size, parts, draws = 12, 3, 4_000
+    size, parts, draws = 12, 3, 1_500
     halves = 2 if name == "submix" else 1
     members = torch.softmax(torch.randn(parts, halves, size), -1)
     public = torch.softmax(torch.randn(size), -1)
@@ -295,7 +295,7 @@ def test_tokens_have_the_frequencies_of_the_mixture(name: Any) -> None:
 def test_a_lazy_answer_has_the_mixture_too() -> None:
     """Drawing a slot and then a token is drawing from the mixture."""
     torch.manual_seed(2)
-    size, parts, draws = 10, 4, 4_000
+    size, parts, draws = 10, 4, 1_500
     members = torch.softmax(torch.randn(parts, size), -1)
     public = torch.softmax(torch.randn(size), -1)
     drawing = Drawing(MechanismChoice("certified", target=0.05), parts=parts, halves=1)

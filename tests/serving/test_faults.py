@@ -78,6 +78,19 @@ def whole(server: Server, http: httpx.Client, key: str | None = None) -> httpx.R
     return http.post("/v1/completions", json=content, headers={"idempotency-key": key} if key else {})
 
 
+def post(place: Place, service: Service, *, stream: bool) -> httpx.Response:
+    """Ask a service in this process, through its app, for four answers."""
+
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(public_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as http:
+            headers = {"authorization": f"Bearer {place.key}"}
+            content = {"model": service.name, "prompt": PROMPT, "max_tokens": 8, "n": 4, "stream": stream}
+            return await http.post("/v1/completions", json=content, headers=headers)
+
+    return asyncio.run(send())
+
+
 # The order of system calls
 
 
@@ -121,31 +134,15 @@ def traced(place: Place, words: Sequence[str], trace: Path) -> Iterator[Server]:
     assert strace is not None, (
         "strace is missing, which shows what is synced before what is sent: apt install strace."
     )
-    calls = "fdatasync,fsync,pwrite64,write,sendto,sendmsg,writev"
     # -D: the server is our own child and strace a grandchild, so that signals reach the server.
-    options = [
-        "-D",
-        "-f",
-        "-y",
-        "--seccomp-bpf",
-        "-ttt",
-        "-s",
-        "4000",
-        "-e",
-        f"trace={calls}",
-        "-o",
-        str(trace),
-    ]
-    with serving(place, "--queries", "1000", command=[strace, *options, *words, str(place.run)]) as server:
+    options = ["-D", "-f", "-y", "--seccomp-bpf", "-ttt", "-s", "4000", "-o", str(trace)]
+    calls = ["-e", "trace=fdatasync,fsync,pwrite64,write,sendto,sendmsg,writev"]
+    command = [strace, *options, *calls, *words, str(place.run)]
+    with serving(place, "--queries", "1000", command=command) as server:
         yield server
         assert server.stop() == 0
-    wait_until(
-        lambda: (
-            f"\n{server.process.pid} " in trace.read_text()
-            and "+++ exited" in trace.read_text().splitlines()[-1]
-        ),
-        "strace wrote the end of the server",
-    )
+    end = re.compile(rf"^{server.process.pid} .*\+\+\+ exited with 0", re.MULTILINE)
+    wait_until(lambda: end.search(trace.read_text()) is not None, "strace wrote the end of the server")
 
 
 def ordered(place: Place, words: Sequence[str], folder: Path) -> tuple[list[bool], int, int]:
@@ -157,7 +154,7 @@ def ordered(place: Place, words: Sequence[str], folder: Path) -> tuple[list[bool
     assert asked.done
     [(text, pieces)] = asked.received.items()
     paid = left_behind(place)[text]
-    seen = Trace(trace, began, Path(place.ledger + "-wal"))
+    seen = Trace(trace, began, Path(place.ledger + "-wal").resolve())
     assert len(seen.pieces) == len(pieces), "strace saw every piece"
     decode = tokenizer_of(place).decode
     # The number of the token that each piece needed: halves of characters are held back.
@@ -183,14 +180,20 @@ def test_the_log_is_synced_before_a_piece_is_sent(place: NewPlace, tmp_path: Pat
 def test_the_same_trace_finds_a_server_that_sends_first(place: NewPlace, tmp_path: Path) -> None:
     in_order, commits, booked = ordered(place(), [sys.executable, str(RELEASE_FIRST)], tmp_path)
     assert commits == booked
-    assert not any(in_order)
+    assert not all(in_order)
 
 
 # Faults that last: nothing leaves while they do, and the service is back when they end
 
 
 def pieces_of(clients: Sequence[Client]) -> int:
-    return sum(len(pieces) for client in clients for one in client.asked for pieces in one.received.values())
+    asked = [one for client in clients for one in list(client.asked)]
+    return sum(len(pieces) for one in asked for pieces in one.received.values())
+
+
+def refused(client: Client, since: int) -> bool:
+    """Whether a client has been refused since it had asked so many times."""
+    return any(one.problem for one in client.asked[since:])
 
 
 def weather(server: Server, fault: Fault) -> list[Asked]:
@@ -199,19 +202,21 @@ def weather(server: Server, fault: Fault) -> list[Asked]:
     with server.http() as http:
         with fault:
             wait_until(lambda: http.get("/ready").status_code == 503, "the service noticed")
-            wait_until(lambda: whole(server, http).status_code == 503, "the last answers had gone")
+            before = [len(client.asked) for client in clients]
+            wait_until(
+                lambda: all(refused(client, n) for client, n in zip(clients, before, strict=True)),
+                "every client had read its last answer and was told",
+            )
             received = pieces_of(clients)
             for key in (None, "a-key"):
                 for path, status in (("/ready", 503), ("/health", 200)):
                     assert http.get(path).status_code == status
-                refused = whole(server, http, key=key)
-                error = refused.json()["error"]
-                assert (refused.status_code, error["code"]) == (503, "ledger_unavailable")
+                response = whole(server, http, key=key)
+                error = response.json()["error"]
+                assert (response.status_code, error["code"]) == (503, "ledger_unavailable")
                 assert not re.search(r"\d", error["message"])
-                assert "retry-after" in refused.headers
-                time.sleep(
-                    1.5
-                )  # it tries to open the ledger meanwhile, and must not take that for a recovery
+                assert "retry-after" in response.headers
+                time.sleep(1.5)  # meanwhile it tries to open the ledger: that must not count as a recovery
             assert pieces_of(clients) == received, "nothing left while nothing could be booked"
         wait_until(lambda: http.get("/ready").status_code == 200, "the service recovered")
         wait_until(lambda: whole(server, http).status_code == 200, "a new request was answered")
@@ -223,24 +228,24 @@ def weather(server: Server, fault: Fault) -> list[Asked]:
         client.join(timeout=_PATIENCE)
         assert not client.is_alive()
     asked = [one for client in clients for one in client.asked]
-    assert {one.problem for one in asked} > {None}, "some were answered and some were told"
+    assert {one.problem for one in asked} == {None, "ledger_unavailable"}, "answered, or told why not"
     return asked
 
 
-def check_books(place: Place, asked: Sequence[Asked]) -> None:
-    """Everything that was received is booked, and at most the step that failed is booked in vain."""
+def check_books(place: Place, asked: Sequence[Asked], failed_steps: int = 1) -> None:
+    """Everything that was received is booked, and at most the steps that failed are booked in vain."""
     received = {text: pieces for one in asked for text, pieces in one.received.items()}
     booked = {text: tokens for text, tokens in left_behind(place).items() if text in received}
     compared = compare(booked, received, tokenizer_of(place))
     assert compared.undercount == 0
-    assert compared.overcount <= TEXTS
+    assert compared.overcount <= failed_steps * TEXTS
     assert compared.received > 0
 
 
 def survives(place: Place, fault: Callable[[Server], Fault]) -> None:
+    """A fault and its end, and a ledger that is whole afterwards."""
     with serving(place, "--queries", "1000") as server:
         asked = weather(server, fault(server))
-        assert {one.problem for one in asked if one.problem and one.id} <= {"ledger_unavailable"}
         assert server.stop() == 0
     check_books(place, asked)
 
@@ -394,25 +399,19 @@ def test_lines_that_are_cut_under_load_cost_a_moment_and_no_entry(place: NewPlac
         for client in clients:
             client.join(timeout=_PATIENCE)
         assert server.stop() == 0
-    asked = [one for client in clients for one in client.asked]
-    received = {text: pieces for one in asked for text, pieces in one.received.items()}
-    booked = {text: tokens for text, tokens in left_behind(account).items() if text in received}
-    compared = compare(booked, received, tokenizer_of(account))
-    assert compared.undercount == 0
-    assert compared.overcount <= 5 * TEXTS
+    check_books(account, [one for client in clients for one in client.asked], failed_steps=5)
 
 
 # Faults that no step meets: the first to notice is a request at the door
 
 
-@pytest.mark.slow
 def test_a_line_that_is_cut_at_rest_is_mended(place: NewPlace, postgres: str) -> None:
     account = place(ledger=new_database(postgres))
-    with serving(account, "--queries", "1000") as server, server.http() as http:
-        assert whole(server, http).status_code == 200
+    with account.service() as service:
+        assert post(account, service, stream=False).status_code == 200
         assert end_sessions(account.ledger) == 1
-        wait_until(lambda: whole(server, http).status_code == 200, "the service recovered")
-        assert http.get("/ready").status_code == 200
+        wait_until(lambda: post(account, service, stream=False).status_code == 200, "the service recovered")
+        assert service.ready
 
 
 @pytest.mark.slow
@@ -446,38 +445,34 @@ def refused_to_start(place: Place, ledger: str | None = None) -> tuple[int, str]
 def test_a_second_server_on_one_ledger_is_refused(place: NewPlace, store: str) -> None:
     """I7."""
     account = place(ledger=store)
-    with serving(account, "--queries", "1000") as server, server.http() as http:
+    with account.service() as service:
         code, sentence = refused_to_start(account)
         assert code == 3
         assert "is in use by another process" in sentence
-        assert whole(server, http).status_code == 200, "the first one does not mind"
+        assert post(account, service, stream=False).status_code == 200, "the first one does not mind"
 
 
-@contextlib.contextmanager
-def older_copy(ledger: str, folder: Path) -> Iterator[Callable[[], str]]:
-    """A copy of a ledger as it is now; where it is, once it is asked for."""
+def copied(ledger: str, folder: Path) -> str:
+    """A copy of a ledger as it is now."""
     if not ledger.startswith("postgresql://"):
+        folder.mkdir()
         for file in Path(ledger).parent.glob("ledger.db*"):
-            if file.suffix != ".lock":
-                shutil.copy(file, folder / file.name)
-        yield lambda: str(folder / "ledger.db")
-        return
+            shutil.copy(file, folder)
+        return str(folder / "ledger.db")
     name = str(conninfo_to_dict(ledger)["dbname"])
     with administrator(ledger) as connection:
         connection.execute(f"CREATE DATABASE {name}_old TEMPLATE {name}".encode())
-    yield lambda: ledger.replace(f"/{name}?", f"/{name}_old?")
+    return ledger.replace(f"/{name}?", f"/{name}_old?")
 
 
 @pytest.mark.slow
 def test_a_ledger_older_than_its_anchor_does_not_start(place: NewPlace, store: str, tmp_path: Path) -> None:
     """I8."""
     account = place(ledger=store)
-    (tmp_path / "old").mkdir()
-    with older_copy(account.ledger, tmp_path / "old") as old:
-        with serving(account, "--queries", "1000") as server, server.http() as http:
-            assert whole(server, http).status_code == 200
-            assert server.stop() == 0
-        code, sentence = refused_to_start(account, old())
+    old = copied(account.ledger, tmp_path / "old")
+    with account.service() as service:
+        assert post(account, service, stream=False).status_code == 200
+    code, sentence = refused_to_start(account, old)
     assert code == 4
     assert "an older copy would spend the same budget again" in sentence
 
@@ -534,19 +529,6 @@ def ledger_end(place: Place) -> tuple[Position, datetime]:
 
 
 # An engine that fails: in this process, where it can be made to
-
-
-def post(place: Place, service: Service, *, stream: bool) -> httpx.Response:
-    """Ask the service's own app for four answers."""
-
-    async def send() -> httpx.Response:
-        transport = httpx.ASGITransport(public_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://here") as http:
-            headers = {"authorization": f"Bearer {place.key}"}
-            content = {"model": service.name, "prompt": PROMPT, "max_tokens": 8, "n": 4, "stream": stream}
-            return await http.post("/v1/completions", json=content, headers=headers)
-
-    return asyncio.run(send())
 
 
 def completion(place: Place, service: Service) -> tuple[int, Asked]:

@@ -52,8 +52,8 @@ class Asked:
 
     @property
     def received(self) -> dict[str, list[str]]:
-        """The pieces by what their tokens are booked under."""
-        return {f"{self.id}/{choice}": pieces for choice, pieces in self.pieces.items()}
+        """The pieces by what their tokens are booked under; while they come, too."""
+        return {f"{self.id}/{choice}": pieces for choice, pieces in list(self.pieces.items())}
 
     def again(self) -> Asked:
         """The same request, to be sent anew."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -97,6 +98,8 @@ class Service:
     def __init__(self, name: str, ensemble: Ensemble, books: Books, settings: Settings) -> None:
         self.name, self.settings, self.books = name, settings, books
         self.tokenizer = ensemble.public.tokenizer
+        # A copy for the engine's thread: encoding changes settings that decoding must not meet half-way.
+        self._decoder = replace(self.tokenizer, tokenizer=copy.deepcopy(self.tokenizer.tokenizer))
         name_of_base = ensemble.public.name
         # Of a folder the last word only: the rest is about this machine.
         self.public_model = Path(name_of_base).name if Path(name_of_base).is_absolute() else name_of_base
@@ -258,7 +261,7 @@ class Service:
         prompts = [prompt for prompt in question.prompts for _ in range(question.choices)]
         for choice, prompt in enumerate(prompts):
             writing = Writing(
-                self.tokenizer,
+                self._decoder,
                 most=question.max_tokens,
                 stop=question.stop,
                 stop_tokens=question.stop_tokens,

@@ -144,3 +144,9 @@ def test_a_step_writes_the_same_rows_before_and_after_stop(
     assert session.balance.private_answers == 1
     assert seen[0] == seen[2] == seen[3], "the one that stops writes one line more, once"
     assert ("UPDATE balance SET", 2) in seen[0]
+
+
+def test_the_operators_name_is_nobody_elses(ledger: Ledger) -> None:
+    with pytest.raises(InputError, match="choose another"):
+        Access(ledger).create_key("operator", tokens_most=0)
+    assert not Access(ledger).tenants()

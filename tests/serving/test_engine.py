@@ -456,10 +456,10 @@ def test_a_full_queue_turns_away_and_nothing_is_charged(place: NewPlace) -> None
     try:
 
         async def three() -> None:
-            async with service.answering(question(service, choices=2)):
+            async with service.answering(question(service, choices=3)):
                 with pytest.raises(Problem) as problem:
                     async with service.answering(question(service)):
-                        pytest.fail("a third text was taken")
+                        pytest.fail("one more than a slot and two places to wait was taken")
                 assert (problem.value.status, problem.value.code) == (503, "overloaded")
                 assert problem.value.headers["retry-after"]
 
@@ -570,3 +570,41 @@ def test_a_ledger_with_other_terms_is_not_taken_for_the_same(place: NewPlace, tm
         assert not service.books.is_open
     finally:
         service.close()
+
+
+def test_whoever_is_not_finished_when_the_time_is_over_is_told_so(place: NewPlace) -> None:
+    """And what was booked is what left; nothing more is taken."""
+    where = place()
+    with where.service() as service:
+        received = ""
+
+        async def ask() -> None:
+            nonlocal received
+            async with service.answering(question(service, max_tokens=100)) as (_, pieces):
+                async for written in pieces:
+                    received += written.text
+                    service.engine.give_up()
+
+        with pytest.raises(Problem) as problem:
+            asyncio.run(ask())
+        assert (problem.value.status, problem.value.code) == (503, "shutting_down")
+        with pytest.raises(Problem, match="shutting down"):
+            answers(service, question(service))
+    with where.opened() as ledger:
+        verify(ledger, "people")
+        assert service.tokenizer.decode([row[2] for row in booked(ledger)]).startswith(received)
+
+
+def test_idle_slots_are_places_too(place: NewPlace) -> None:
+    """One place to wait and three slots take a request for four answers."""
+    with place().service(slots=3, waiting=1) as service:
+        ((_, texts),) = answers(service, question(service, choices=4))
+        assert len(texts) == 4
+
+
+def test_a_shorter_limit_than_then_cuts_what_is_told_again(place: NewPlace) -> None:
+    where = place()
+    with where.service() as service:
+        ((_, (long,)),) = answers(service, question(service, max_tokens=9, key="key", body=b"x"))
+        ((_, (short,)),) = answers(service, question(service, max_tokens=2, key="key", body=b"x"))
+    assert long.startswith(short)

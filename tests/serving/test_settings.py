@@ -65,6 +65,11 @@ def test_a_price_is_a_finite_number_above_0(target: float) -> None:
         Settings(target=target).choice(domain())
 
 
+def test_no_request_may_ask_for_more_than_ever_fits() -> None:
+    assert Settings(slots=1, waiting=2).fitting_choices == 3
+    assert Settings().fitting_choices == 4
+
+
 def test_mechanisms_that_the_service_does_not_have_are_named() -> None:
     with pytest.raises(InputError, match="gnmax, which the service does not have"):
         Settings().choice(domain("gnmax"))

@@ -32,10 +32,7 @@ def create(
         tacit keys create acme --tokens 100000
     """
     with open_ledger(ledger, anchor) as book:
-        access = Access(book)
-        if tokens is not None:
-            access.set_quota(tenant, tokens)
-        key, made = access.create_key(tenant)
+        key, made = Access(book).create_key(tenant, tokens_most=tokens)
     console.show({"key": key, "id": made.id, "tenant": tenant}, as_json=as_json)
 
 

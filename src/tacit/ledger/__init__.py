@@ -1,6 +1,6 @@
 """The durable spending record: charge, commit, then release. SQLite or PostgreSQL, never torch."""
 
-from tacit.ledger.access import Access, ApiKey, Request, Tenant
+from tacit.ledger.access import OPERATOR, Access, ApiKey, Request, Tenant
 from tacit.ledger.decisions import Answer, Balance, Charged, Decided, Draw
 from tacit.ledger.ledger import Ledger, default_ledger
 from tacit.ledger.session import Session
@@ -10,6 +10,7 @@ from tacit.ledger.terms import RULES, Domain, Model, Rule
 from tacit.ledger.verification import Verified, verify
 
 __all__ = [
+    "OPERATOR",
     "RULES",
     "Access",
     "Answer",

@@ -15,6 +15,7 @@ from tacit.ledger.decisions import now
 from tacit.ledger.ledger import Ledger
 from tacit.ledger.terms import check_name
 
+OPERATOR = "operator"  # the tenant of the operator's own questions
 _PREFIX = "tacit-"
 _MOST_TOKENS = 2**62
 
@@ -87,8 +88,12 @@ class Access:
             raise InputError(f"The ledger has no tenant {name}; see tacit keys list.")
         return Tenant(*rows[0])
 
-    def create_key(self, tenant: str) -> tuple[str, ApiKey]:
-        """A new key, which is shown this once, and what is kept of it."""
+    def create_key(self, tenant: str, *, tokens_most: int | None = None) -> tuple[str, ApiKey]:
+        """A new key, which is shown this once, and what is kept of it; ``tokens_most`` sets the quota too."""
+        if tenant == OPERATOR:
+            raise InputError(f"{OPERATOR} is the operator's own name on the admin port; choose another.")
+        if tokens_most is not None:
+            self.set_quota(tenant, tokens_most)
         key = _PREFIX + secrets.token_urlsafe(32)
         made = ApiKey(secrets.token_hex(4), tenant, now(), None)
         self.ensure_tenant(tenant)
@@ -104,7 +109,7 @@ class Access:
         with self._ledger.writing():
             found = self._store.run("SELECT revoked FROM api_key WHERE id = ?", (key_id,))
             if not found:
-                raise InputError(f"There is no key {key_id}; see tacit keys list.")
+                raise InputError(f"There is no key {key_id}; see tacit keys list, or GET /admin/keys.")
             if found[0][0] is None:
                 self._store.run("UPDATE api_key SET revoked = ? WHERE id = ?", (now(), key_id))
 

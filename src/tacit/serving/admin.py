@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tacit.errors import IntegrityError, LedgerUnavailable
-from tacit.ledger import Access, Ledger, Verified, verify
+from tacit.ledger import OPERATOR, Access, Ledger, Verified, verify
 from tacit.ledger import statement as statement_of
 from tacit.mechanisms import Decoding
 from tacit.progress import Silent
@@ -31,7 +31,7 @@ from tacit.serving.limits import BodyLimit, send_problem
 from tacit.serving.overview import Overview, overview
 from tacit.serving.page import SECURITY_HEADERS, operator_figures, operator_page
 from tacit.serving.responses import ClientGone, while_connected
-from tacit.serving.service import OPERATOR, Question, Service
+from tacit.serving.service import Question, Service
 
 _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -168,9 +168,7 @@ def admin_app(service: Service, *, password: str | None = None, host: str = "127
     async def create_key(asked: NewKey) -> dict[str, Any]:
         def create(ledger: Ledger) -> dict[str, Any]:
             access = Access(ledger)
-            if asked.tokens is not None:
-                access.set_quota(asked.tenant, asked.tokens)
-            key, made = access.create_key(asked.tenant)
+            key, made = access.create_key(asked.tenant, tokens_most=asked.tokens)
             return {"key": key, "id": made.id, "tenant": made.tenant}
 
         return await service.with_ledger(create)

@@ -7,6 +7,7 @@ error depends on weights, charges, what is left of a budget, or whether the publ
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -167,9 +168,9 @@ def _question(
         raise problems.invalid(
             f"max_tokens={wanted}: an answer has at most {settings.most_tokens} tokens here.", "max_tokens"
         )
-    if asked.choices * len(prompts) > settings.most_choices:
+    if asked.choices * len(prompts) > settings.fitting_choices:
         raise problems.invalid(
-            f"A request gets at most {settings.most_choices} answers (n times prompts), not "
+            f"A request gets at most {settings.fitting_choices} answers (n times prompts), not "
             f"{asked.choices * len(prompts)}.",
             "n",
         )
@@ -261,7 +262,7 @@ def install_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def of_fields(request: Request, error: Exception) -> Response:
         found = error.errors() if isinstance(error, RequestValidationError) else []
-        return await of_ours(request, _field_problem(found[0] if found else {}))
+        return await of_ours(request, _field_problem(_worst(found)))
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: Exception) -> Response:
@@ -271,6 +272,14 @@ def install_errors(app: FastAPI) -> None:
         headers = getattr(error, "headers", None)
         problem = Problem(status, codes.get(status, "invalid_request"), f"{message}.", headers=headers)
         return await of_ours(request, problem)
+
+
+def _worst(errors: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of everything that is wrong, what is refused on purpose; else what is wrong deepest inside."""
+    for error in errors:
+        if error["type"] == "extra_forbidden":
+            return error
+    return max(errors, key=lambda error: len(error["loc"]), default={})
 
 
 def _field_problem(error: dict[str, Any]) -> Problem:
@@ -284,5 +293,11 @@ def _field_problem(error: dict[str, Any]) -> Problem:
         return problems.unsupported(param or "a field", "this service does not know it")
     if error.get("type") == "json_invalid":
         return problems.invalid("The body is not JSON.")
+    if error and not place:
+        return problems.invalid("The body must be a JSON object, sent with content-type: application/json.")
+    if place[:1] == ["prompt"] and error.get("type") != "missing":
+        return problems.invalid(
+            "prompt: give a text, 1 to 16 texts, token ids, or 1 to 16 lists of token ids.", "prompt"
+        )
     message = str(error.get("msg", "The request cannot be used")).removeprefix("Value error, ")
     return problems.invalid(f"{param}: {message}." if param else f"{message}.", param)

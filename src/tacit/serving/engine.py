@@ -95,7 +95,7 @@ class Engine:
         self._reading: list[Text] = []
         self._writing: list[Text] = []
         self._leaving: list[Text] = []
-        self._closing = False
+        self._closing = self._given_up = False
         self._booking: Future[None] | None = None
         self._clerk = ThreadPoolExecutor(1, thread_name_prefix="tacit-ledger")
         self._thread = threading.Thread(target=self._run, name="tacit-engine", daemon=True)
@@ -115,10 +115,16 @@ class Engine:
             self._thread.join()
         self._clerk.shutdown(wait=True)
 
+    def give_up(self) -> None:
+        """End what runs with a problem, after the step that is being booked: the time to finish is over."""
+        with self._changed:
+            self._given_up = True
+            self._changed.notify_all()
+
     @property
     def ready(self) -> bool:
         """Whether it would take a text now."""
-        return self._thread.is_alive() and not self._closing and self._books.is_open
+        return self._thread.is_alive() and not self._closing and not self._given_up and self._books.is_open
 
     @property
     def load(self) -> tuple[int, int]:
@@ -135,11 +141,12 @@ class Engine:
         with self._changed:
             if self._thread.ident is not None and not self._thread.is_alive() and not self._closing:
                 raise problems.internal()
-            if self._closing:
+            if self._closing or self._given_up:
                 raise problems.closing()
             if not self._books.is_open:
                 raise problems.ledger_unavailable()
-            if len(self._waiting) + len(texts) > self._settings.waiting:
+            free = self._settings.slots - len(self._reading) - len(self._writing)
+            if len(self._waiting) + len(texts) > self._settings.waiting + free:
                 raise problems.overloaded()
             self._waiting.extend(texts)
             self._changed.notify_all()
@@ -163,6 +170,9 @@ class Engine:
             try:
                 if not self._books.is_open:
                     self._recover()
+                    continue
+                if self._given_up:
+                    self._end_all(problems.closing())
                     continue
                 with torch.inference_mode():
                     self._turn()
@@ -197,6 +207,12 @@ class Engine:
 
     def _abandon(self, problem: problems.Problem) -> None:
         """End all texts with a problem. What was decided and not booked is forgotten."""
+        self._end_all(problem)
+        if self._books.is_open:
+            # A step may have been decided that will never be booked: begin again from what is durable.
+            self._books.shut()
+
+    def _end_all(self, problem: problems.Problem) -> None:
         booking, self._booking = self._booking, None
         if booking is not None:
             with contextlib.suppress(Exception):
@@ -210,9 +226,6 @@ class Engine:
         for text in leaving:  # those too whose last token will never be booked
             text.deliver(problem)
             text.let_go()
-        if self._books.is_open:
-            # A step may have been decided that will never be booked: begin again from what is durable.
-            self._books.shut()
 
     def _turn(self) -> None:
         """One round: admit, read a little, one step for all that can be continued."""
@@ -321,8 +334,10 @@ class Engine:
         for text in texts:
             slot, text.slot = text.slot, -1
             if slot >= 0:
-                with contextlib.suppress(TacitError):  # a slot that is not open needs no closing
+                try:
                     self._executor.close(slot)
+                except Exception as fault:  # noqa: BLE001 - the slot is lost; those who wait must not be
+                    _log.error("fault", extra={"event": "slot_fault", "detail": type(fault).__name__})
 
     # The clerk's thread
 

@@ -90,8 +90,9 @@ class Metrics:
         self._requests.labels(endpoint, str(status)).inc()
         if not question:
             return
-        self._whole.observe(seconds)
-        self.whole_request.add(seconds)
+        if status < 400:
+            self._whole.observe(seconds)
+            self.whole_request.add(seconds)
         with self._lock:
             self._asked += 1
             self._failed += status >= 400

@@ -50,6 +50,7 @@ class Overview:
     durability: dict[str, str]
     anchor_seconds: float | None
     events: tuple[tuple[str, str], ...]
+    refusing: bool  # a counted budget pays for no more, and requests are told so
 
     @property
     def used(self) -> tuple[float, ...]:
@@ -85,6 +86,8 @@ def overview(service: Service, ledger: Ledger) -> Overview:
         ledger.store.durability(),
         ledger.anchor.age,
         tuple((made, kind) for made, kind in reversed(ledger.events(domain)[-8:])),
+        refusing=service.settings.on_exhausted == "error"
+        and statement.balance.pays_for(service.books.choice.target) == 0,
     )
 
 

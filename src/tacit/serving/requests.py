@@ -154,7 +154,6 @@ class ChatMessage(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Annotated[list[TextPart], Field(min_length=1, max_length=64)]
-    name: None = None
 
     @property
     def text(self) -> str:

@@ -19,6 +19,8 @@ from tacit.serving.admin import admin_app
 from tacit.serving.api import public_app
 from tacit.serving.service import Service
 
+_LAST_WORDS_SECONDS = 5  # to tell those whose answers are not finished
+
 
 @dataclass(frozen=True)
 class Address:
@@ -87,7 +89,8 @@ def _listening(address: Address) -> Iterator[socket.socket]:
         except (OSError, OverflowError) as problem:
             reason = getattr(problem, "strerror", None) or problem
             raise EnvironmentProblem(
-                f"Port {address.port} on {address.host} cannot be used ({reason}); choose another."
+                f"Port {address.port} on {address.host} cannot be used ({reason}); choose another host or "
+                "port."
             ) from None
         listener.listen(128)
         yield listener
@@ -121,19 +124,25 @@ async def _both(
                 access_log=False,
                 server_header=False,
                 lifespan="off",
-                timeout_graceful_shutdown=math.ceil(drain_seconds),
+                timeout_graceful_shutdown=math.ceil(drain_seconds) + _LAST_WORDS_SECONDS,
                 timeout_keep_alive=30,
             )
         )
         for app in apps
     ]
 
+    loop = asyncio.get_running_loop()
+
     def stop() -> None:
+        if service.draining.is_set():  # asked twice: now
+            service.engine.give_up()
+            return
         service.draining.set()
         for server in servers:
             server.should_exit = True
+        # Whoever is not finished by then is told so, in the shape that clients know.
+        loop.call_later(drain_seconds, service.engine.give_up)
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     running = [

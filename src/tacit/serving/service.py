@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tacit.errors import TacitError
-from tacit.ledger import Access, Ledger, Request
+from tacit.ledger import OPERATOR, Access, Ledger, Request
 from tacit.mechanisms import Decoding
 from tacit.models.ensemble import Ensemble
 from tacit.privacy import Guarantee
@@ -37,7 +37,6 @@ _WORKERS = 16  # threads that wait for the ledger
 _LET_GO_SECONDS = 10.0
 _KEY_SECONDS = 86_400.0  # how long an Idempotency-Key stands for its request
 _SWEEP_SECONDS = 3_600.0
-OPERATOR = "operator"  # the tenant of the page's own questions
 
 
 @dataclass(frozen=True)
@@ -268,6 +267,8 @@ class Service:
             )
             text_id = f"{request.id}/{choice}"
             for token in self._paid(text_id) if question.key is not None else ():
+                if writing.finish:  # the service's limits were others then
+                    break
                 piece = writing.add(token)
                 earlier.append(Written(choice, piece.text, piece.finish))
             owed = 0 if writing.finish else question.max_tokens - len(writing.tokens)

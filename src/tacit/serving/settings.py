@@ -75,6 +75,11 @@ class Settings:
         if self.on_exhausted not in ("public", "error"):
             raise InputError(f"on_exhausted={self.on_exhausted!r}: choose 'public' or 'error'.")
 
+    @property
+    def fitting_choices(self) -> int:
+        """Answers of one request that the service has room for when it does nothing else."""
+        return min(self.most_choices, self.slots + self.waiting)
+
     def choice(self, account: Domain) -> MechanismChoice:
         """The mechanism that a domain's terms and these settings name."""
         if account.mechanism not in _MECHANISMS:

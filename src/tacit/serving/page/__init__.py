@@ -16,10 +16,11 @@ from typing import Any
 
 import jinja2
 
+from tacit.ledger import OPERATOR
 from tacit.privacy import Guarantee
 from tacit.serving.metrics import BINS
 from tacit.serving.overview import Overview, when
-from tacit.serving.service import OPERATOR, Service
+from tacit.serving.service import Service
 
 SECURITY_HEADERS = {
     "content-security-policy": (

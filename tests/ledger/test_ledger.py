@@ -842,8 +842,11 @@ class TestDurability:
         ):
             admin.execute("ALTER SYSTEM SET synchronous_commit TO off")
             admin.execute("SELECT pg_reload_conf()")
-            time.sleep(0.5)
             try:
+                for _ in range(300):  # sessions notice a reload when they get to it
+                    if admin.execute("SHOW synchronous_commit").fetchone() == ("off",):
+                        break
+                    time.sleep(0.1)
                 assert admin.execute("SHOW synchronous_commit").fetchone() == ("off",)
                 assert ledger.store.durability()["synchronous_commit"] == "on"
             finally:

@@ -207,16 +207,16 @@ class Engine:
 
     def _abandon(self, problem: problems.Problem) -> None:
         """End all texts with a problem. What was decided and not booked is forgotten."""
+        with contextlib.suppress(Exception):
+            self._settle()
+        # A step may have been decided that will never be booked: begin again from what is durable. First, so
+        # that nobody who is told, and asks again, meets a ledger that is about to be closed.
+        self._books.shut()
         self._end_all(problem)
-        if self._books.is_open:
-            # A step may have been decided that will never be booked: begin again from what is durable.
-            self._books.shut()
 
     def _end_all(self, problem: problems.Problem) -> None:
-        booking, self._booking = self._booking, None
-        if booking is not None:
-            with contextlib.suppress(Exception):
-                booking.result()
+        with contextlib.suppress(Exception):
+            self._settle()
         with self._changed:
             texts = [*self._reading, *self._writing, *self._waiting]
             self._reading, self._writing = [], []

@@ -9,6 +9,7 @@ import pytest
 
 from tacit.errors import InputError, LedgerUnavailable
 from tacit.ledger import Access, Draw, Ledger, Session, verify
+from tacit.ledger.history import events, latest_charges
 from tacit.ledger.store import Store
 from tests.ledger.conftest import FIRST, people
 
@@ -118,9 +119,9 @@ def test_latest_charges_and_events_come_in_order(ledger: Ledger) -> None:
     for step in range(3):
         session.book(session.decide([draw(step, 2.0 ** (step - 3), 0.0)]))
     session.book(session.decide([draw(3, 5.0, 0.0)]))
-    charges = [one.charges for one in ledger.latest_charges("people", 3)]
+    charges = [one.charges for one in latest_charges(ledger, "people", 3)]
     assert charges == [(250_000_000, 0), (500_000_000, 0), (0, 0)]
-    assert [kind for _, kind in ledger.events("people")] == ["terms", "model", "stop"]
+    assert [row[0] for row in events(ledger, "people")] == ["terms", "model", "stop"]
 
 
 def test_a_step_writes_the_same_rows_before_and_after_stop(

@@ -28,9 +28,9 @@ from typing import Self
 
 from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, RolledBack, Tampered
 from tacit.ledger.anchor import Anchor, Position
-from tacit.ledger.decisions import Answer, Balance, Charged, Decided, Draw, decide, new_entry, now
-from tacit.ledger.entries import GENESIS, Entry, packed, unpacked
-from tacit.ledger.store import Row, Store, open_store
+from tacit.ledger.decisions import Answer, Balance, Decided, Draw, decide, new_entry, now
+from tacit.ledger.entries import GENESIS, Entry, packed
+from tacit.ledger.store import Store, open_store
 from tacit.ledger.terms import Domain, Model
 from tacit.privacy.filter import NANO, nano, nano_budget
 
@@ -289,29 +289,6 @@ class Ledger:
             "SELECT token FROM entry WHERE domain = ? AND request = ? ORDER BY step", (domain, request)
         )
         return [int(row[0]) for row in rows]
-
-    def latest_charges(self, domain: str, most: int) -> list[Charged]:
-        """What the latest answers cost, oldest first. Sensitive."""
-        rows = self.store.run(
-            "SELECT made, charges FROM entry WHERE domain = ? AND kind IN ('token', 'public') "
-            "ORDER BY seq DESC LIMIT ?",
-            (domain, most),
-        )
-        return [Charged(str(made), unpacked(bytes(charges))) for made, charges in reversed(rows)]
-
-    def events(self, domain: str) -> list[tuple[str, str]]:
-        """When something else than an answer was written, and what, in order. Sensitive: a stop is one."""
-        return [(str(made), str(kind)) for kind, made, _, _ in self.event_rows(domain)]
-
-    def event_rows(self, domain: str) -> list[Row]:
-        """Kind, time, charges and note of every entry that is no answer, in order."""
-        # SQLite would read every answer rather than the index that has none of them.
-        index = " INDEXED BY entry_event" if self.store.dialect == "sqlite" else ""
-        return self.store.run(
-            f"SELECT kind, made, charges, note FROM entry{index} WHERE domain = ? "  # noqa: S608
-            "AND kind NOT IN ('token', 'public') ORDER BY seq",
-            (domain,),
-        )
 
     # How it is kept
 

@@ -9,6 +9,7 @@ from typing import Any
 from tacit.errors import InputError
 from tacit.ledger.decisions import Balance
 from tacit.ledger.entries import unpacked
+from tacit.ledger.history import events
 from tacit.ledger.ledger import Ledger
 from tacit.ledger.terms import Domain
 from tacit.privacy import Guarantee
@@ -67,14 +68,14 @@ class Statement:
 def statement(ledger: Ledger, name: str) -> Statement:
     """Add up one domain."""
     domain, balance = ledger.domain(name), ledger.balance(name)
-    events = ledger.event_rows(name)
-    models = [json.loads(note) for kind, _, _, note in events if kind == "model"]
+    past = events(ledger, name)
+    models = [json.loads(note) for kind, _, _, note in past if kind == "model"]
     training = tuple(
         Training(made, max(unpacked(bytes(charges))) / NANO, note)
-        for kind, made, charges, note in events
+        for kind, made, charges, note in past
         if kind == "training"
     )
-    kinds = [str(event[0]) for event in events]
+    kinds = [str(event[0]) for event in past]
     outside = tuple(dict.fromkeys(one for model in models for one in model["outside"]))
     guarantee = _guarantee(domain, per_user=bool(training) or "repartition" in kinds, outside=outside)
     caveats = () if guarantee is not None else (_NO_STATEMENT,)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tacit.ledger import Access, ApiKey, Balance, Charged, Ledger, Statement, Tenant
 from tacit.ledger import statement as statement_of
+from tacit.ledger.history import events, latest_charges
 from tacit.privacy.filter import NANO
 from tacit.serving.service import Service
 
@@ -76,7 +77,7 @@ def overview(service: Service, ledger: Ledger) -> Overview:
     """Look now."""
     access, domain = Access(ledger), service.books.account.id
     statement = statement_of(ledger, domain)
-    charged = ledger.latest_charges(domain, _RECENT)
+    charged = latest_charges(ledger, domain, _RECENT)
     return Overview(
         statement,
         statement.balance,
@@ -85,7 +86,7 @@ def overview(service: Service, ledger: Ledger) -> Overview:
         tuple(access.every_key()),
         ledger.store.durability(),
         ledger.anchor.age,
-        tuple((made, kind) for made, kind in reversed(ledger.events(domain)[-8:])),
+        tuple((str(made), str(kind)) for kind, made, _, _ in reversed(events(ledger, domain)[-8:])),
         refusing=service.settings.on_exhausted == "error"
         and statement.balance.pays_for(service.books.choice.target) == 0,
     )

@@ -110,7 +110,7 @@ def lazy_ensemble(
         public, [adapter] * parts, slots=1, context=context + room, lag=lag, dtype=public.model.dtype
     )
     slot = executor.open()
-    executor.prefill(slot, [0] * context)
+    executor.read(slot, [0] * context)
     return lambda: _ignore(executor.step([slot], [1], [parts // 2]))
 
 

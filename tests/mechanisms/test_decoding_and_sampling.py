@@ -99,6 +99,101 @@ def test_presence_and_frequency_count_what_the_answer_has_and_not_the_question()
     torch.testing.assert_close(decoding.pmfs(LOGITS, text=[1, 1]).pmfs, softmax(LOGITS.double()))
 
 
+SHAPES = [
+    Decoding(),
+    Decoding(temperature=0.7, repetition_penalty=1.5, logit_bias={4: 1.5, 2: -1.0}),
+    Decoding(presence_penalty=0.5, frequency_penalty=0.25),
+    Decoding(top_k=2),
+    Decoding(top_k=4),
+    Decoding(top_p=0.9, logit_bias={4: 30.0}),
+]
+
+
+@pytest.mark.parametrize("decoding", SHAPES)
+@pytest.mark.parametrize("heard", [[0, 1], [1, 0, 2], [4], [0, 1, 2, 3, 4]])
+def test_what_members_are_not_heard_on_is_the_public_models(decoding: Decoding, heard: list[int]) -> None:
+    """By brute force: members' rows over the whole vocabulary, where they say what was promised."""
+    text, answer, tokens = [0, 3, 3], [3, 3], torch.tensor(heard)
+    found = decoding.pmfs_among(LOGITS[0], LOGITS[1:][:, tokens], tokens, text, answer)
+    plain = decoding.pmfs(LOGITS, text, answer)
+    size = LOGITS.shape[1]
+    kept = list(range(size)) if plain.tokens is None else plain.tokens.tolist()
+    public = torch.zeros(size, dtype=torch.float64)
+    public[kept] = plain.pmfs[0]
+    both = [token for token in heard if token in kept]
+    others = [token for token in kept if token not in heard]
+    assert found.tokens is not None
+    assert found.tokens.tolist() == both
+    assert (found.rest is not None) == bool(others)
+    whole = torch.zeros(3, size, dtype=torch.float64)
+    whole[:, both] = found.pmfs[:, : len(both)]
+    if found.rest is not None:
+        torch.testing.assert_close(found.rest[others].sum(), torch.ones((), dtype=torch.float64))
+        whole += found.pmfs[:, -1:] * found.rest
+    torch.testing.assert_close(whole[0], public)
+    penalised = decoding.pmfs(LOGITS, text, answer) if plain.tokens is None else None
+    for row in (1, 2):
+        torch.testing.assert_close(whole[row][others], public[others])
+        torch.testing.assert_close(whole[row].sum(), torch.ones((), dtype=torch.float64))
+        if penalised is not None and both:
+            own = penalised.pmfs[row, both]
+            torch.testing.assert_close(whole[row, both] / whole[row, both].sum(), own / own.sum())
+
+
+def test_the_charge_for_some_tokens_is_that_of_what_is_released() -> None:
+    """A mixture of outcomes, spread over tokens by the public model, diverges as the outcomes do."""
+    generator = torch.Generator().manual_seed(3)
+    logits = 2 * torch.randn(7, 40, generator=generator, dtype=torch.float64)
+    tokens = logits[0].topk(9).indices
+    outcomes = Decoding().pmfs_among(logits[0], logits[1:][:, tokens], tokens)
+    rest = outcomes.rest
+    assert rest is not None
+
+    def released(members: torch.Tensor) -> tuple[np.ndarray, torch.Tensor]:
+        mixture = SubMix(2.0, 0.3).mix(members, outcomes.pmfs[0])
+        spread = mixture.pmf[-1] * rest
+        spread[tokens] += mixture.pmf[:-1]
+        return spread.numpy(), mixture.charges
+
+    members = outcomes.pmfs[1:].reshape(3, 2, -1)
+    whole, charges = released(members)
+    without, _ = released(members[1:])
+    loss = float(symmetric_renyi_divergence(whole, without, 2.0))
+    assert loss > 1e-3
+    assert float(charges[0]) == pytest.approx(loss, rel=1e-6)
+
+
+def test_a_token_nobody_was_heard_on_is_drawn_from_the_public_rest() -> None:
+    tokens = torch.tensor([1, 3])
+    outcomes = Decoding().pmfs_among(LOGITS[0], LOGITS[1:][:, tokens], tokens)
+    assert [outcomes.token(0), outcomes.token(1)] == [1, 3]
+    counts = Counter(outcomes.token(2) for _ in range(4000))
+    expected = softmax(LOGITS[0])[[0, 2, 4]]
+    observed = [counts[token] for token in (0, 2, 4)]
+    assert sum(observed) == 4000
+    assert stats.chisquare(observed, (expected / expected.sum()).numpy() * 4000).pvalue > 1e-6
+
+
+def test_a_public_model_without_mass_for_the_rest_still_has_one() -> None:
+    sure = torch.tensor([900.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    outcomes = Decoding().pmfs_among(sure, torch.zeros(1, 1, dtype=torch.float64), torch.tensor([0]))
+    assert outcomes.rest is not None
+    torch.testing.assert_close(outcomes.rest, torch.tensor([0, 1 / 3, 1 / 3, 1 / 3], dtype=torch.float64))
+    assert outcomes.pmfs.tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    nothing_heard = Decoding(logit_bias={1: 1999.0}).pmfs_among(sure, torch.zeros(1, 1), torch.tensor([0]))
+    assert nothing_heard.pmfs.double().tolist() == [[0.0, 1.0], [0.0, 1.0]]
+
+
+def test_a_member_that_is_not_finite_is_not_hidden_by_the_rest() -> None:
+    tokens = torch.tensor([0, 1])
+    members = torch.tensor([[math.nan, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    mixture = SubMix(2.0, 0.3).mix(
+        Decoding().pmfs_among(LOGITS[0], members, tokens).pmfs[1:].reshape(1, 2, 3),
+        Decoding().pmfs_among(LOGITS[0], members, tokens).pmfs[0],
+    )
+    assert mixture.sound.tolist() == [False]
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

@@ -28,10 +28,10 @@ def _parts(model: Path, folder: Path, trunk_layers: int) -> list[Path | None]:
     return [*folders, None]
 
 
-@pytest.mark.parametrize(("trunk_layers", "lag"), [(1, 3), (0, 2), (1, 8), (1, 99)])
+@pytest.mark.parametrize(("trunk_layers", "lag"), [(1, None), (0, None), (1, 3), (0, 2), (1, 8), (1, 99)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_drawn_rows_equal_the_whole_ensembles(
-    family: str, trunk_layers: int, lag: int, request: pytest.FixtureRequest, tmp_path: Path
+    family: str, trunk_layers: int, lag: int | None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     model = request.getfixturevalue(family)
     parts = _parts(model, tmp_path, trunk_layers)
@@ -40,7 +40,7 @@ def test_drawn_rows_equal_the_whole_ensembles(
     lazy = LazyExecutor(public, parts, slots=2, context=16, lag=lag, chunk=3)
     for text, count in zip(TEXTS, PROMPTS, strict=True):
         whole.prefill(whole.open(), text[:count])
-        lazy.prefill(lazy.open(), text[:count])
+        lazy.read(lazy.open(), text[:count])
     for step in range(8):
         tokens = [text[count + step] for text, count in zip(TEXTS, PROMPTS, strict=True)]
         drawn = [(3 * step) % 5, (step * step + 1) % 5]
@@ -52,7 +52,7 @@ def test_drawn_rows_equal_the_whole_ensembles(
         if step == 5:
             # A text that goes on after tokens from elsewhere, while parts are behind it.
             whole.prefill(0, TEXTS[1][:2])
-            lazy.prefill(0, TEXTS[1][:2])
+            lazy.read(0, TEXTS[1][:2])
     assert lazy.length(0) == whole.length(0)
 
 
@@ -71,10 +71,10 @@ class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-@pytest.mark.parametrize("lag", [3, 99])
+@pytest.mark.parametrize("lag", [None, 3, 99])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_work_does_not_tell_which_part_was_drawn(
-    family: str, lag: int, request: pytest.FixtureRequest, tmp_path: Path
+    family: str, lag: int | None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     model = request.getfixturevalue(family)
     parts = _parts(model, tmp_path, 1)
@@ -82,7 +82,7 @@ def test_the_work_does_not_tell_which_part_was_drawn(
     def work(choices: Sequence[Sequence[int]]) -> tuple[list[list[tuple[str, list[Any]]]], Tensor]:
         lazy = LazyExecutor(load_public_model(str(model)), parts, slots=2, context=16, lag=lag)
         for text, count in zip(TEXTS, PROMPTS, strict=True):
-            lazy.prefill(lazy.open(), text[:count])
+            lazy.read(lazy.open(), text[:count])
         steps = []
         for number, drawn in enumerate(choices):
             with _Shapes() as shapes:
@@ -99,20 +99,40 @@ def test_the_work_does_not_tell_which_part_was_drawn(
     assert torch.equal(first[1], second[1])
 
 
+@pytest.mark.parametrize("lag", [None, 3])
+def test_parts_heard_on_some_tokens_say_there_what_they_say(
+    lag: int | None, tiny_llama: Path, tmp_path: Path
+) -> None:
+    public, parts = load_public_model(str(tiny_llama)), _parts(tiny_llama, tmp_path, 1)
+    whole, some = (LazyExecutor(public, parts, slots=2, context=16, lag=lag) for _ in "ab")
+    for executor in (whole, some):
+        for text in TEXTS:
+            executor.read(executor.open(), text[:4])
+    for drawn in ([0, 3], [4, 1]):
+        expected = whole.step([0, 1], [5, 9], drawn)
+        found = some.step_among([0, 1], [5, 9], drawn, support=6)
+        torch.testing.assert_close(found.public, expected[0], rtol=1e-4, atol=1e-4)
+        assert found.members.shape == (1, 2, 6)
+        for row in range(2):
+            torch.testing.assert_close(
+                found.members[0, row], expected[1, row][found.tokens[row]], rtol=1e-4, atol=1e-4
+            )
+
+
 def test_a_slot_is_as_good_as_new(tiny_llama: Path, tmp_path: Path) -> None:
     parts = _parts(tiny_llama, tmp_path, 1)
     lazy = LazyExecutor(load_public_model(str(tiny_llama)), parts, slots=1, context=16, lag=3)
 
     def answers() -> list[Tensor]:
         slot = lazy.open()
-        lazy.prefill(slot, TEXTS[0][:5])
+        lazy.read(slot, TEXTS[0][:5])
         found = [lazy.step([slot], [token], [1]) for token in TEXTS[0][5:9]]
         lazy.close(slot)
         return found
 
     first = answers()
     slot = lazy.open()
-    lazy.prefill(slot, TEXTS[1])
+    lazy.read(slot, TEXTS[1])
     lazy.step([slot], [7], [1])
     lazy.close(slot)
     assert all(torch.equal(a, b) for a, b in zip(first, answers(), strict=True))
@@ -129,7 +149,7 @@ def test_what_cannot_be_run_is_refused_without_naming_the_part(tiny_llama: Path,
     with pytest.raises(ModelError, match="one part for each slot"):
         lazy.step([slot], [1], [])
     with pytest.raises(ModelError, match="context is 4"):
-        lazy.prefill(slot, [1, 2, 3, 4, 5])
+        lazy.read(slot, [1, 2, 3, 4, 5])
     with pytest.raises(ModelError, match="at least one part"):
         LazyExecutor(public, [], slots=1, context=4)
     with pytest.raises(ModelError, match="lag >= 1"):

@@ -566,7 +566,7 @@ def fails_and_recovers(place: Place, service: Service, code: str) -> list[Asked]
 
 @pytest.mark.timeout(60, func_only=True)  # a client that is never told waits for ever
 @pytest.mark.parametrize(
-    ("where", "call"), [("open", 1), ("open", 3), ("prefill", 2), ("step", 1), ("step", 5)]
+    ("where", "call"), [("open", 1), ("open", 3), ("read", 2), ("step", 1), ("step", 5)]
 )
 def test_a_step_that_fails_ends_its_answers_and_nothing_else(
     place: NewPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str, call: int

@@ -42,6 +42,13 @@ def serve(
     cap: Annotated[
         float | None, typer.Option(help="No part weighs more than this.", show_default=False)
     ] = None,
+    support: Annotated[
+        int | None,
+        typer.Option(
+            help="Hear parts only on the public model's likeliest tokens, so many; default: all. Faster.",
+            show_default=False,
+        ),
+    ] = None,
     on_exhausted: Annotated[
         str,
         typer.Option(
@@ -106,6 +113,7 @@ def serve(
         target=target,
         guard=guard,
         cap=cap,
+        support=support,
         on_exhausted=on_exhausted,  # type: ignore[arg-type]
         slots=slots,
         waiting=waiting,

@@ -23,7 +23,7 @@ from torch import Tensor
 from tacit.errors import InputError
 from tacit.mechanisms.divergence import symmetric_divergence
 from tacit.mechanisms.pmfs import MemberPmfs
-from tacit.mechanisms.weights import allowed_excess, largest_weights
+from tacit.mechanisms.weights import MARGIN, allowed_excess, largest_weights
 
 # What the cap is chosen for. Parts lie at chi-squared distances from the public model that are lognormal
 # around a median, and a weight w keeps 1 - (1-w)^2 of a part's improvement: both are guesses that fit what
@@ -83,17 +83,31 @@ def weights_within(
     parts = pmfs.parts()
     k = parts.shape[1] if k is None else k
     c = shared_mass(k, cap)
-    base = pmfs.public.unsqueeze(1).expand_as(parts)
+    base = pmfs.public.unsqueeze(1)
     gap = parts - base
-    scaled = largest_weights(
-        torch.stack((base, parts), dim=2),  # m~ against r, and r against m~
-        gap.unsqueeze(2) if order == 2 else torch.stack((gap, -gap), dim=2),
-        pmfs.public,
-        order=order,
-        excess=allowed_excess(order, loss) / c,
-        limit=torch.tensor(cap / (k * c), dtype=torch.float64),
-        exact_steps=2 if pmfs.single_precision and order == 2 else None,
-    )
+    excess = allowed_excess(order, loss) / c
+    limit = torch.tensor(cap / (k * c), dtype=torch.float64)
+    if order == 2:
+        # m~ against r is w^2 sum d^2/r: no search. What is left to search is r against m~.
+        forward = ((excess * MARGIN) / (gap.square() / base).sum(-1)).sqrt()
+        scaled = largest_weights(
+            parts.unsqueeze(2),
+            gap.unsqueeze(2),
+            pmfs.public,
+            order=order,
+            excess=excess,
+            limit=torch.fmin(limit, forward),  # 0/0 is a part that answers as the public model
+            exact_steps=2 if pmfs.single_precision else None,
+        )
+    else:
+        scaled = largest_weights(
+            torch.stack((base.expand_as(parts), parts), dim=2),  # m~ against r, and r against m~
+            torch.stack((gap, -gap), dim=2),
+            pmfs.public,
+            order=order,
+            excess=excess,
+            limit=limit,
+        )
     return (scaled * (k * c)).clamp(max=cap)
 
 

@@ -26,7 +26,7 @@ ROUGH_STEPS = 8
 EXACT_STEPS = 8
 EXACT_STEPS_OTHERWISE = 24
 # The bound is met with this much to spare, for the rounding of the evaluation itself.
-_MARGIN = 1 - 1e-11
+MARGIN = 1 - 1e-11
 # logit of the smallest and, mirrored, the largest weight that is looked at: 4e-18.
 _FAR = 40.0
 
@@ -58,7 +58,7 @@ def largest_weights(
     Returns [N, k]: the smallest over directions, feasible in each.
     """
     rows = targets.shape[:-1]
-    bound = (excess * _MARGIN).to(torch.float64).expand(rows[:2]).unsqueeze(-1).expand(rows)
+    bound = (excess * MARGIN).to(torch.float64).expand(rows[:2]).unsqueeze(-1).expand(rows)
     top = limit.to(torch.float64).expand(rows[:2]).unsqueeze(-1).expand(rows)
     if exact_steps is None:
         exact_steps = EXACT_STEPS if order == 2 else EXACT_STEPS_OTHERWISE
@@ -135,6 +135,10 @@ class _Pair:
         if order == 2:
             self._squares = differences.square().transpose(-1, -2)  # [N, k, V, 1]
             self._weighted = self._squares * public[:, None, :, None]
+        # Memory for what every evaluation computes anew: to ask the system for it each time costs more than
+        # the arithmetic.
+        widest = next(blocks_of(targets.shape[-1], targets.shape[:-1].numel()))
+        self._mixed = torch.empty_like(targets[..., widest], memory_format=torch.contiguous_format)
 
     def start(self, bound: Tensor) -> Tensor:
         """Where E would reach the bound if it were ``a(a-1)/2 sum d^2/r`` times w^2, as it is near 0."""
@@ -148,7 +152,9 @@ class _Pair:
         w = weight.unsqueeze(-1)
         for block in blocks_of(self._targets.shape[-1], weight.numel()):
             r = self._base[..., block]
-            mixed = torch.lerp(r, self._targets[..., block], w)  # it never cancels towards 0
+            targets = self._targets[..., block]
+            mixed = self._mixed[..., : targets.shape[-1]]
+            torch.lerp(r, targets, w, out=mixed)  # it never cancels towards 0
             if self._order == 2:
                 mixed.reciprocal_()
                 excess += (mixed @ self._squares[:, :, block]).squeeze(-1)

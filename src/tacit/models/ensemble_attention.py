@@ -101,10 +101,16 @@ def attend_causally(query: Tensor, keys: Tensor, values: Tensor, scaling: float 
 
 
 class GroupedPass:
-    """Above the trunk, every model has a copy of the rows, model-major; enough without attention."""
+    """Above the trunk, every model has a copy of the rows, model-major; enough without attention.
 
-    def __init__(self, models: int) -> None:
-        self._models = models
+    ``rows`` are those whose next token is asked for; None asks for all. Of the rows in ``aside`` only the
+    head's input is kept, in ``hidden``.
+    """
+
+    hidden: Tensor
+
+    def __init__(self, models: int, rows: Tensor | None = None, aside: Tensor | None = None) -> None:
+        self._models, self._asked, self._aside = models, rows, aside
 
     def fork(self, hidden: Tensor) -> Tensor:
         """All models start from the trunk's output."""
@@ -119,15 +125,26 @@ class GroupedPass:
         raise NotImplementedError
 
     def select(self, hidden: Tensor) -> Tensor:
-        """The last position of every text."""
-        return hidden[:, -1:]
+        """The last position of every row that is asked for."""
+        last = hidden[:, -1:]
+        if self._aside is not None:
+            self.hidden = last.index_select(0, self._aside)
+        return last if self._asked is None else last.index_select(0, self._asked)
 
 
 class SlotPass(GroupedPass):
     """New tokens of texts in slots: the same number for each, after different numbers of earlier ones."""
 
-    def __init__(self, models: int, memory: KVSlots, slots: Sequence[int], starts: Sequence[int]) -> None:
-        super().__init__(models)
+    def __init__(
+        self,
+        models: int,
+        memory: KVSlots,
+        slots: Sequence[int],
+        starts: Sequence[int],
+        rows: Tensor | None = None,
+        aside: Tensor | None = None,
+    ) -> None:
+        super().__init__(models, rows, aside)
         self._memory, self._slots, self._starts = memory, slots, starts
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
@@ -143,10 +160,16 @@ class SlotPass(GroupedPass):
         return out_CB.flatten(0, 1)
 
 
+class ReadingPass(SlotPass):
+    """Tokens are read into slots, and nobody asks what comes next."""
+
+    def select(self, hidden: Tensor) -> Tensor:
+        """The head has nothing to do."""
+        raise BeforeHead
+
+
 class WholeTextPass(GroupedPass):
     """Whole texts at once, nothing remembered; the head is left to the caller, who finds its input here."""
-
-    hidden: Tensor
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """Each row against itself."""

@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tacit.models.ensemble_attention import GroupedPass, Pass, SlotPass, WholeTextPass
+from tacit.models.ensemble_attention import GroupedPass, Pass, ReadingPass, SlotPass, WholeTextPass
 from tacit.models.ensemble_files import load_adapters
 from tacit.models.ensemble_model import EnsembleModel, private_copy
+from tacit.models.executor_texts import LogitsAmong
 from tacit.models.kv_slots import KVSlots, StateSlots
 from tacit.models.loading import PublicModel
 from tacit.models.lstm import LayerState, LSTMState
@@ -50,9 +51,48 @@ class BatchedEngine:
 
     def advance(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> Tensor:
         """Read [texts, time] tokens into slots; logits after the last one, [models, texts, vocabulary]."""
-        current = slot_pass(self.memory, self.models, slots, starts)
-        logits = read_into_slots(self.ensemble, self.memory, current, slots, starts, tokens)
-        return logits.view(self.models, len(slots), -1)
+        return self.advance_some(slots, starts, tokens, None).view(self.models, len(slots), -1)
+
+    def advance_some(
+        self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor, rows: Tensor | None
+    ) -> Tensor:
+        """The same with logits for some rows only, model-major; None is all. [rows, 1, vocabulary]."""
+        return self._run(self._pass(slots, starts, rows, None), slots, starts, tokens)
+
+    def advance_among(
+        self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor, rows: Tensor | None, support: int
+    ) -> LogitsAmong:
+        """The same with members heard on ``support`` tokens; ``rows``: those of some members, None of all."""
+        texts = len(slots)
+        public = torch.arange(texts, device=self.device)
+        if rows is None:
+            rows = torch.arange(texts, self.models * texts, device=self.device)
+        current = self._pass(slots, starts, public, rows)
+        logits = self._run(current, slots, starts, tokens)[:, 0]
+        likeliest = logits.topk(support).indices
+        hidden = current.hidden[:, 0].view(-1, texts, current.hidden.shape[-1])
+        return LogitsAmong(logits, likeliest, self.ensemble.predict_among(hidden, likeliest))
+
+    def _pass(
+        self, slots: Sequence[int], starts: Sequence[int], rows: Tensor | None, aside: Tensor | None
+    ) -> GroupedPass:
+        if isinstance(self.memory, KVSlots):
+            return SlotPass(self.models, self.memory, slots, starts, rows, aside)
+        return GroupedPass(self.models, rows, aside)
+
+    def _run(
+        self, current: GroupedPass, slots: Sequence[int], starts: Sequence[int], tokens: Tensor
+    ) -> Tensor:
+        return read_into_slots(self.ensemble, self.memory, current, slots, starts, tokens)
+
+    def read(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> None:
+        """Read [texts, time] tokens into slots, without logits."""
+        if not isinstance(self.memory, KVSlots):
+            self.advance(slots, starts, tokens)  # states come out of the whole pass only
+            return
+        current = ReadingPass(self.models, self.memory, slots, starts)
+        positions = self.ensemble.positions(list(starts), tokens.shape[1])
+        self.ensemble(current, tokens, position_ids=positions, use_cache=False)
 
     def score(self, tokens: Tensor, block: int) -> Iterator[Tensor]:
         """Logits of whole texts, a block of positions at a time."""
@@ -70,13 +110,6 @@ def slot_memory(
         weight = ensemble.model.get_input_embeddings().weight
         return StateSlots(copies, slots, ensemble.model.config.hidden_size, weight)
     return KVSlots(copies, slots, context)
-
-
-def slot_pass(
-    memory: KVSlots | StateSlots, models: int, slots: Sequence[int], starts: Sequence[int]
-) -> GroupedPass:
-    """The pass in which texts continue in their slots."""
-    return SlotPass(models, memory, slots, starts) if isinstance(memory, KVSlots) else GroupedPass(models)
 
 
 def read_into_slots(

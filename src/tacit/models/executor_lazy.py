@@ -1,15 +1,18 @@
 """Certified mixing needs, for each token, only the public model and one part that was drawn in secret.
 
-Work per token is the same whichever part was drawn. Every part's keys and values are at most ``lag``
-positions behind the text: a rotation that everybody may know brings some parts up to date with every token.
-The drawn part always reads the last ``lag`` positions again, whether it has read them before or not. So the
-number, order and shapes of all operations are a function of the texts' lengths alone; which part's matrices
-and keys are read is not. (Processor caches may still be warmer for one part than for another.)
+Work per token is the same whichever part was drawn: the number, order and shapes of all operations are a
+function of the texts' lengths alone; which part's matrices and keys are read is not. (Processor caches may
+still be warmer for one part than for another.) There are three ways, and whoever builds an executor may
+choose by ``lag``:
 
-With a lag as long as the context there is no rotation and no memory per part: the drawn part reads the whole
-text, from the trunk's end. That is cheaper while texts are shorter than there are parts.
-
-LSTM parts all advance with every token, since a recurrent state cannot be read again; only the head is lazy.
+- All parts read every token, each one position; only the head, the largest matrix by far, is lazy. The way
+  for texts longer than there are parts, and the only one for LSTMs: a recurrent state cannot be read again.
+- A lag as long as the context: parts have no memory, and the drawn one reads the whole text from the trunk's
+  end. Less work while texts are shorter than there are parts.
+- A lag in between: every part is at most ``lag`` positions behind, a rotation that everybody may know brings
+  some up to date with every token, and the drawn part reads the last ``lag`` positions again. A part must
+  read every position once in any case, so that this is never fewer rows than the first way; it reads fewer
+  parts' matrices per token.
 """
 
 from __future__ import annotations
@@ -22,17 +25,15 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ModelError
-from tacit.models.ensemble_attention import GroupedPass
 from tacit.models.ensemble_files import load_adapters
 from tacit.models.ensemble_lazy import PublicPass, RoutedLinear, TrunkStates, Window, WindowPass
 from tacit.models.ensemble_model import EnsembleModel, private_copy
-from tacit.models.executor_batched import BatchedEngine, read_into_slots
-from tacit.models.executor_texts import OpenTexts
+from tacit.models.executor_batched import BatchedEngine
+from tacit.models.executor_texts import LogitsAmong, OpenTexts, among
 from tacit.models.kv_slots import KVSlots
 from tacit.models.loading import PublicModel
 from tacit.models.stacked_lora import layer_number
 
-DEFAULT_LAG: Final = 16
 _PARTS_AT_ONCE: Final = 16  # parts that read a prompt in one call: bounds memory, changes no result
 
 
@@ -51,26 +52,27 @@ class LazyExecutor(OpenTexts):
         chunk: int = 64,
         pack: bool | None = None,
     ) -> None:
-        """``lag`` None: the whole context where that is less work than a rotation of all parts."""
+        """``lag`` None: the whole context where that is no longer than there are parts; else all advance."""
         super().__init__(public, slots, context)
         if not parts:
             raise ModelError("An ensemble has at least one part; give the folders of its adapters.")
         if chunk < 1 or (lag is not None and lag < 1):
             raise ModelError(f"Expected chunk >= 1 and lag >= 1, not {chunk} and {lag}.")
         self.parts = len(parts)
-        if lag is None:
-            lag = context if context <= self.parts + DEFAULT_LAG else DEFAULT_LAG
-        engine = _RecurrentParts if public.family == "lstm" else _AttendingParts
-        self._engine: _RecurrentParts | _AttendingParts = engine(
-            public, parts, slots, context, min(lag, context), dtype, chunk, pack=pack
+        if lag is None and context <= self.parts:
+            lag = context
+        self._engine: _AdvancingParts | _RereadingParts = (
+            _AdvancingParts(public, parts, slots, context, dtype, chunk, pack=pack)
+            if lag is None or public.family == "lstm"
+            else _RereadingParts(public, parts, slots, context, min(lag, context), dtype, chunk, pack=pack)
         )
 
-    def prefill(self, slot: int, tokens: Sequence[int]) -> None:
+    def read(self, slot: int, tokens: Sequence[int]) -> None:
         """Read tokens into a slot; a prompt's last token goes to `step`, which draws on a part."""
         if not tokens:
             return
         (start,) = self._table.starts([slot], len(tokens))
-        self._engine.prefill(slot, start, self._ids([list(tokens)]))
+        self._engine.read(slot, start, self._ids([list(tokens)]))
         self._table.advance([slot], len(tokens))
 
     def step(self, slots: Sequence[int], tokens: Sequence[int], parts: Sequence[int]) -> Tensor:
@@ -79,6 +81,23 @@ class LazyExecutor(OpenTexts):
         Returns [2, slots given, vocabulary]. What it does, but for which matrices it reads, does not depend
         on ``parts``.
         """
+        ids = self._newest(slots, tokens, parts)
+        starts = self._table.starts(slots, 1)
+        logits = self._engine.step(slots, starts, ids, parts)
+        self._table.advance(slots, 1)
+        return logits.view(2, len(slots), -1)
+
+    def step_among(
+        self, slots: Sequence[int], tokens: Sequence[int], parts: Sequence[int], *, support: int
+    ) -> LogitsAmong:
+        """The same where parts are heard on the ``support`` tokens that the public model ranks first."""
+        ids = self._newest(slots, tokens, parts)
+        starts = self._table.starts(slots, 1)
+        logits = self._engine.step_among(slots, starts, ids, parts, self._within_vocabulary(support))
+        self._table.advance(slots, 1)
+        return logits
+
+    def _newest(self, slots: Sequence[int], tokens: Sequence[int], parts: Sequence[int]) -> Tensor:
         if not slots or not len(slots) == len(tokens) == len(parts):
             raise ModelError(
                 f"A step takes one token and one part for each slot, not {len(tokens)} and {len(parts)} for "
@@ -87,13 +106,10 @@ class LazyExecutor(OpenTexts):
         if not all(0 <= part < self.parts for part in parts):
             # The number stays out of the message: it is secret.
             raise ModelError(f"A part that was given is outside 0 to {self.parts - 1}; draw one of those.")
-        starts = self._table.starts(slots, 1)
-        logits = self._engine.step(slots, starts, self._ids([[token] for token in tokens]), parts)
-        self._table.advance(slots, 1)
-        return logits.view(2, len(slots), -1)
+        return self._ids([[token] for token in tokens])
 
 
-class _AttendingParts:
+class _RereadingParts:
     """Transformer parts: trunk states are kept, parts read windows of them."""
 
     def __init__(
@@ -127,7 +143,7 @@ class _AttendingParts:
     def begin(self, slot: int) -> None:
         """Nothing to forget: a text reads only the positions that it has written."""
 
-    def prefill(self, slot: int, start: int, ids: Tensor) -> None:
+    def read(self, slot: int, start: int, ids: Tensor) -> None:
         """The public model and, where parts have memory, all parts read [1, time] tokens."""
         end = start + ids.shape[1]
         for begin in range(start, end, self._chunk):
@@ -164,6 +180,12 @@ class _AttendingParts:
         logits: Tensor = self._run(slots, starts, ids, [*drawn, *turn]).logits
         return logits
 
+    def step_among(
+        self, slots: Sequence[int], starts: Sequence[int], ids: Tensor, parts: Sequence[int], support: int
+    ) -> LogitsAmong:
+        """The same, from logits of all tokens: two rows per text are few."""
+        return among(self.step(slots, starts, ids, parts).view(2, len(slots), -1), support)
+
     def _run(
         self,
         slots: Sequence[int],
@@ -178,8 +200,8 @@ class _AttendingParts:
         return self._ensemble(current, ids, upper_only=upper_only, position_ids=positions, use_cache=False)
 
 
-class _RecurrentParts:
-    """LSTM parts: all advance, the head sees the public rows and the drawn ones."""
+class _AdvancingParts:
+    """All parts read every token; the head sees the public rows and the drawn ones."""
 
     def __init__(
         self,
@@ -187,7 +209,6 @@ class _RecurrentParts:
         parts: Sequence[Path | None],
         slots: int,
         context: int,
-        lag: int,
         dtype: torch.dtype,
         chunk: int,
         *,
@@ -198,27 +219,28 @@ class _RecurrentParts:
         self.vocabulary_size, self.device = self._engine.vocabulary_size, self._engine.device
 
     def begin(self, slot: int) -> None:
-        """A new text starts from zero states."""
+        """A new text starts from nothing."""
         self._engine.begin(slot)
 
-    def prefill(self, slot: int, start: int, ids: Tensor) -> None:
-        """All parts read [1, time] tokens."""
+    def read(self, slot: int, start: int, ids: Tensor) -> None:
+        """All models read [1, time] tokens."""
         for begin in range(0, ids.shape[1], self._chunk):
-            self._engine.advance([slot], [start + begin], ids[:, begin : begin + self._chunk])
+            self._engine.read([slot], [start + begin], ids[:, begin : begin + self._chunk])
 
     def step(self, slots: Sequence[int], starts: Sequence[int], ids: Tensor, parts: Sequence[int]) -> Tensor:
         """All models read the newest tokens; two rows per text go on to the head."""
-        engine = self._engine
-        current = _DrawnRows(engine.models, torch.tensor(parts, device=self.device))
-        return read_into_slots(engine.ensemble, engine.memory, current, slots, starts, ids)
+        own = torch.arange(len(slots), device=self.device)
+        rows = torch.cat([own, self._rows_of(parts)])
+        return self._engine.advance_some(slots, starts, ids, rows)
 
+    def step_among(
+        self, slots: Sequence[int], starts: Sequence[int], ids: Tensor, parts: Sequence[int], support: int
+    ) -> LogitsAmong:
+        """The same, with the drawn rows heard on some tokens."""
+        return self._engine.advance_among(slots, starts, ids, self._rows_of(parts), support)
 
-class _DrawnRows(GroupedPass):
-    def __init__(self, models: int, parts: Tensor) -> None:
-        super().__init__(models)
-        self._drawn = parts
-
-    def select(self, hidden: Tensor) -> Tensor:
-        texts = len(self._drawn)
-        row_of_part = (1 + self._drawn) * texts + torch.arange(texts, device=hidden.device)
-        return torch.cat([hidden[:texts, -1:], hidden.index_select(0, row_of_part)[:, -1:]])
+    def _rows_of(self, parts: Sequence[int]) -> Tensor:
+        """Rows are model-major, the public model's first."""
+        texts = len(parts)
+        drawn = torch.tensor(parts, device=self.device)
+        return (1 + drawn) * texts + torch.arange(texts, device=self.device)

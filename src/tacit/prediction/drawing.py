@@ -7,19 +7,23 @@ leaves is the ledger's decision, and the work is the same for both.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tacit.errors import InputError
+from tacit.errors import InputError, TacitError
 from tacit.mechanisms import Certified, Individual, sample
 from tacit.mechanisms.choice import Mechanism, MechanismChoice, needs_halves
 from tacit.mechanisms.mixture import Mixture
 from tacit.mechanisms.pmfs import floored_public
 from tacit.mechanisms.sampling import RandBelow
+from tacit.privacy.filter import NANO, nano
+
+# Queries are mixed together up to so many probabilities; more would wait for memory (measured).
+_ELEMENTS_TOGETHER = 2**21
 
 
 def check_halves(mechanism: Mechanism, halves: int) -> None:
@@ -32,8 +36,11 @@ def check_halves(mechanism: Mechanism, halves: int) -> None:
 
 
 def mixed(mechanism: Mechanism, members: Tensor, public: Tensor, left: Any = None) -> Mixture:
-    """Members [parts, halves, n] and public [n] through a mechanism; ``left`` limits individual budgets."""
-    given: Any = members if needs_halves(mechanism) else members.mean(1)
+    """Members [..., parts, halves, n] and public [..., n] through a mechanism.
+
+    ``left`` limits individual budgets.
+    """
+    given: Any = members if needs_halves(mechanism) else members.mean(-2)
     if isinstance(mechanism, Individual):  # its weights depend on what is left
         return mechanism.mix(given, public, left)
     return mechanism.mix(given, public)
@@ -51,7 +58,10 @@ class Drawn:
 
 
 class Drawing:
-    """Draws for a ledger, by one mechanism."""
+    """Draws for a ledger, by one mechanism.
+
+    ``lazy``: from the part of a secret slot instead of all members; certified mixing only.
+    """
 
     def __init__(
         self,
@@ -59,42 +69,92 @@ class Drawing:
         *,
         parts: int,
         halves: int,
+        lazy: bool = False,
         randbelow: RandBelow = secrets.randbelow,
     ) -> None:
         """``randbelow`` is replaced only by tests."""
         self.mechanism = choice.build(parts)
         check_halves(self.mechanism, halves)
-        self._parts = parts
-        self._randbelow = randbelow
-
-    @property
-    def within_what_is_left(self) -> bool:
-        """Whether :meth:`draw` must be told what every part has left."""
-        return isinstance(self.mechanism, Individual)
-
-    def draw(self, members: Tensor, public: Tensor, left: Sequence[float] | None = None) -> Drawn:
-        """One query from members [parts, halves, n] and public [n]; ``left`` is nats per part."""
-        if self.within_what_is_left and left is None:
-            raise InputError("Individual budgets need to know what is left of them.")
-        remaining = None if left is None else torch.tensor(left, dtype=torch.float64)
-        return self._drawn(mixed(self.mechanism, members, public, remaining), public)
-
-    def draw_lazily(self, part: Tensor, public: Tensor) -> Drawn:
-        """One certified query from the part of a secret slot [n] and public [n]."""
-        if not isinstance(self.mechanism, Certified):
+        if lazy and not isinstance(self.mechanism, Certified):
             raise InputError("Only certified mixing can answer from one part; use another executor.")
-        mixture = self.mechanism.slot(part, public, parts=self._parts)
-        return self._drawn(mixture, public, charges=(self.mechanism.target,) * self._parts)
+        self._parts, self._halves, self._lazy = parts, halves, lazy
+        self._randbelow = randbelow
 
     def secret_slot(self) -> int:
         """Which slot answers a lazy query: uniform, and never to be shown."""
         return self._randbelow(self._parts)
 
-    def _drawn(self, mixture: Mixture, public: Tensor, charges: tuple[float, ...] | None = None) -> Drawn:
-        return Drawn(
-            charges=tuple(mixture.charges.tolist()) if charges is None else charges,
-            private=sample(mixture.pmf, self._randbelow),
-            public=sample(floored_public(public), self._randbelow),
-            weights=tuple(mixture.weights.tolist()),
-            alarms=int((~mixture.sound).sum()),
-        )
+    def draw(self, queries: Sequence[Tensor], left: Sequence[int]) -> list[Drawn | TacitError]:
+        """One answer for each query, in order; what is wrong with a query stands in its place.
+
+        A query is [1 + members, n], or [2, n] where lazy, the public model in row 0. ``left`` is what every
+        part has, in billionths: a query of individual budgets has what the one before it leaves.
+        """
+        if isinstance(self.mechanism, Individual):
+            return self._one_after_the_other(queries, list(left))
+        answers: dict[int, Drawn | TacitError] = {}
+        for group in _alike(queries):
+            try:
+                drawn: Sequence[Drawn | TacitError] = self._together([queries[i] for i in group])
+            except TacitError:  # whose it is shows one by one
+                drawn = [self._alone(queries[i]) for i in group]
+            answers.update(zip(group, drawn, strict=True))
+        return [answers[i] for i in range(len(queries))]
+
+    def _one_after_the_other(self, queries: Sequence[Tensor], left: list[int]) -> list[Drawn | TacitError]:
+        answers = []
+        for query in queries:
+            answer = self._alone(query, left)
+            if isinstance(answer, Drawn):
+                left = [had - nano(paid) for had, paid in zip(left, answer.charges, strict=True)]
+            answers.append(answer)
+        return answers
+
+    def _alone(self, query: Tensor, left: Sequence[int] | None = None) -> Drawn | TacitError:
+        try:
+            return self._together([query], left)[0]
+        except TacitError as problem:
+            return problem
+
+    def _together(self, queries: Sequence[Tensor], left: Sequence[int] | None = None) -> list[Drawn]:
+        """Queries with as many outcomes each, in one go."""
+        rows = torch.stack(list(queries))
+        public, others = rows[:, 0], rows[:, 1:]
+        if self._lazy:
+            assert isinstance(self.mechanism, Certified)  # noqa: S101 - since it was made
+            mixture = self.mechanism.slot(others[:, 0], public, parts=self._parts)
+            charges = [(self.mechanism.target,) * self._parts] * len(queries)
+        else:
+            members = others.reshape(len(queries), self._parts, self._halves, -1)
+            nats = (
+                None
+                if left is None
+                else torch.tensor([max(0, had) / NANO for had in left], dtype=torch.float64)
+            )
+            mixture = mixed(self.mechanism, members, public, nats)
+            charges = [tuple(row) for row in mixture.charges.tolist()]
+        instead = floored_public(public)
+        return [
+            Drawn(
+                charges=charges[i],
+                private=sample(mixture.pmf[i], self._randbelow),
+                public=sample(instead[i], self._randbelow),
+                weights=tuple(mixture.weights[i].tolist()),
+                alarms=int((~mixture.sound[i]).sum()),
+            )
+            for i in range(len(queries))
+        ]
+
+
+def _alike(queries: Sequence[Tensor]) -> Iterator[list[int]]:
+    """Numbers of queries with equally many outcomes, in groups that stay in a processor's cache.
+
+    How many outcomes there are is a function of the public model and the request.
+    """
+    by_size: dict[int, list[int]] = {}
+    for number, query in enumerate(queries):
+        by_size.setdefault(query.shape[-1], []).append(number)
+    for numbers in by_size.values():
+        size = max(1, _ELEMENTS_TOGETHER // queries[numbers[0]].numel())
+        for first in range(0, len(numbers), size):
+            yield numbers[first : first + size]

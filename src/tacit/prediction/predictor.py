@@ -163,7 +163,7 @@ class PrivatePredictor:
         written: list[list[int]] = [[] for _ in texts]
         try:
             for slot, text in zip(slots, texts, strict=True):
-                executor.prefill(slot, text[:-1])
+                executor.read(slot, text[:-1])
             going = list(range(len(texts)))
             while going:
                 last = [(written[i] or texts[i])[-1] for i in going]

@@ -26,12 +26,12 @@ from torch import Tensor
 
 from tacit.errors import LedgerUnavailable, TacitError
 from tacit.ledger import Decided, Draw
-from tacit.mechanisms import Decoding
+from tacit.mechanisms import DecodedPmfs, Decoding
 from tacit.models.ensemble import Ensemble
 from tacit.models.executor import EnsembleExecutor
 from tacit.models.executor_lazy import LazyExecutor
+from tacit.models.executor_texts import LogitsAmong
 from tacit.prediction import Drawing, Drawn
-from tacit.privacy.filter import NANO, nano
 from tacit.serving import problems
 from tacit.serving.books import Books
 from tacit.serving.metrics import Metrics
@@ -80,11 +80,10 @@ class Engine:
 
     def __init__(self, ensemble: Ensemble, books: Books, settings: Settings, metrics: Metrics) -> None:
         self._books, self._settings, self._metrics = books, settings, metrics
-        self._ensemble = ensemble
-        self._drawing = Drawing(books.choice, parts=ensemble.parts, halves=ensemble.halves)
         self.context = min(settings.context, ensemble.public.context_length)
         # One part per token where that is the same mechanism for less work.
         self.lazy = books.choice.name == "certified" and ensemble.halves == 1 and ensemble.has_adapters
+        self._drawing = Drawing(books.choice, parts=ensemble.parts, halves=ensemble.halves, lazy=self.lazy)
         self._executor: EnsembleExecutor | LazyExecutor = (
             ensemble.lazy_executor(slots=settings.slots, context=self.context)
             if self.lazy
@@ -274,7 +273,7 @@ class Engine:
             tokens = text.tokens
             piece = tokens[text.read : min(len(tokens) - 1, text.read + budget)]
             if piece:
-                self._executor.prefill(text.slot, piece)
+                self._executor.read(text.slot, piece)
                 text.read += len(piece)
                 budget -= len(piece)
             if text.read == len(tokens) - 1:
@@ -283,39 +282,42 @@ class Engine:
 
     def _draw(self, texts: Sequence[Text]) -> tuple[list[Text], list[Drawn]]:
         """One query for each text; a text whose own settings make that impossible ends, and no other."""
-        slots = [text.slot for text in texts]
-        last = [text.tokens[-1] for text in texts]
-        if isinstance(self._executor, LazyExecutor):
-            parts = [self._drawing.secret_slot() for _ in texts]
-            logits = self._executor.step(slots, last, parts)
-        else:
-            logits = self._executor.step(slots, last)
-        left = list(self._books.balance.left)
-        going, drawn = [], []
+        logits = self._step(texts)
+        asked: list[tuple[Text, DecodedPmfs]] = []
         for row, text in enumerate(texts):
             try:
-                one = self._draw_one(text, logits[:, row], left)
+                asked.append((text, _outcomes(text, row, logits)))
             except TacitError as fault:
-                _log.error("fault", extra={"event": "text_fault", "detail": type(fault).__name__})
-                text.deliver(problems.internal())
-                self._evict([text])
+                self._end(text, fault)
+        left = self._books.balance.left
+        answers = self._drawing.draw([outcomes.pmfs for _, outcomes in asked], left)
+        going, drawn = [], []
+        for (text, outcomes), one in zip(asked, answers, strict=True):
+            if isinstance(one, TacitError):
+                self._end(text, one)
                 continue
-            if self._drawing.within_what_is_left:
-                # The next text of this step has what this one leaves.
-                left = [had - nano(paid) for had, paid in zip(left, one.charges, strict=True)]
+            private, public = outcomes.token(one.private), outcomes.token(one.public)
             going.append(text)
-            drawn.append(one)
+            drawn.append(replace(one, private=private, public=public))
         return going, drawn
 
-    def _draw_one(self, text: Text, logits: Tensor, left: Sequence[int]) -> Drawn:
-        kept = text.decoding.pmfs(logits, text.tokens, text.writing.tokens)
-        public = kept.pmfs[0]
-        if self.lazy:
-            one = self._drawing.draw_lazily(kept.pmfs[1], public)
-        else:
-            nats = [max(0, had) / NANO for had in left]
-            one = self._drawing.draw(self._ensemble.members_of(kept.pmfs), public, nats)
-        return replace(one, private=kept.token(one.private), public=kept.token(one.public))
+    def _step(self, texts: Sequence[Text]) -> Tensor | LogitsAmong:
+        """All texts through all models that are asked."""
+        slots, last = [text.slot for text in texts], [text.tokens[-1] for text in texts]
+        support, executor = self._settings.support, self._executor
+        if isinstance(executor, LazyExecutor):
+            parts = [self._drawing.secret_slot() for _ in texts]
+            if support is None:
+                return executor.step(slots, last, parts)
+            return executor.step_among(slots, last, parts, support=support)
+        if support is None:
+            return executor.step(slots, last)
+        return executor.step_among(slots, last, support=support)
+
+    def _end(self, text: Text, fault: TacitError) -> None:
+        _log.error("fault", extra={"event": "text_fault", "detail": type(fault).__name__})
+        text.deliver(problems.internal())
+        self._evict([text])
 
     def _settle(self) -> None:
         """Wait until the last step is durable; raises what went wrong with it."""
@@ -355,3 +357,11 @@ class Engine:
             text.owed = 0 if piece.finish else text.owed - 1
             text.deliver(piece)
         self._metrics.booked(time.perf_counter() - began, drawn)
+
+
+def _outcomes(text: Text, row: int, logits: Tensor | LogitsAmong) -> DecodedPmfs:
+    """What may come next in a text, in the shape that its request wants."""
+    if isinstance(logits, LogitsAmong):
+        public, tokens, members = logits.public[row], logits.tokens[row], logits.members[:, row]
+        return text.decoding.pmfs_among(public, members, tokens, text.tokens, text.writing.tokens)
+    return text.decoding.pmfs(logits[:, row], text.tokens, text.writing.tokens)

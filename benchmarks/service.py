@@ -35,6 +35,7 @@ from transformers import PreTrainedTokenizerFast
 from tacit.ledger import Access, Decided, Domain, Ledger, Model
 from tacit.models.ensemble import Ensemble
 from tacit.models.loading import PublicModel, best_dtype
+from tacit.models.process import apart, keep_freed_memory
 from tacit.models.tokenizer import PublicTokenizer
 from tacit.serving.books import Books
 from tacit.serving.server import Address, Listening, serve
@@ -64,11 +65,7 @@ class Unwritten(Books):
 
 def child(folder: Path, mechanism: str, slots: int, *, unwritten: bool) -> None:
     """The service itself."""
-    made = random_model(best_dtype("cpu"))
-    public = PublicModel("random", made.model, tokenizer(), "", None)
-    halves = 1 if mechanism == "certified" else 2
-    adapter = random_adapter(public, TRUNK, folder / "adapter")
-    ensemble = Ensemble(public, (adapter,) * (PARTS * halves), PARTS, halves)
+    keep_freed_memory()
     model = Model("bench", "bench", PARTS, "partition", "corpus")
     url = str(folder / "ledger.db")
     with Ledger.open(url, create=True) as ledger:
@@ -76,7 +73,15 @@ def child(folder: Path, mechanism: str, slots: int, *, unwritten: bool) -> None:
         key, _ = Access(ledger).create_key("bench")
     settings = Settings(queries=10**8, slots=slots, context=128, waiting=1000)
     books = (Unwritten if unwritten else Books)(url, None, model, settings)
-    service = Service("bench", ensemble, books, settings)
+
+    def made() -> Service:
+        public = PublicModel("random", random_model(best_dtype("cpu")).model, tokenizer(), "", None)
+        halves = 1 if mechanism == "certified" else 2
+        adapter = random_adapter(public, TRUNK, folder / "adapter")
+        ensemble = Ensemble(public, (adapter,) * (PARTS * halves), PARTS, halves)
+        return Service("bench", ensemble, books, settings)
+
+    service = apart(made)
 
     def announce(found: Listening) -> None:
         print(json.dumps({"url": found.public, "key": key}), flush=True)
@@ -173,8 +178,10 @@ def service(mechanism: str, slots: int, tokens: int, *, unwritten: bool = False)
             "--clients",
             str(slots),
         ]
+        if unwritten:
+            words.append("--unwritten")
         with subprocess.Popen(
-            [*words, *(["--unwritten"] if unwritten else [])],
+            words,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -191,7 +198,10 @@ def measure(mechanism: str, options: argparse.Namespace) -> None:
     tokens, many = options.tokens, options.clients
     print(f"\n{mechanism}, k = {PARTS}: answers of {tokens} tokens to {PROMPT_TOKENS}")
     print(f"{'':34} tokens/s  x one   first p50    p99  between p50  p99 (ms)")
-    with service(mechanism, many, tokens) as real, service(mechanism, many, tokens, unwritten=True) as none:
+    with (
+        service(mechanism, many, tokens) as real,
+        service(mechanism, many, tokens, unwritten=True) as none,
+    ):
         for clients in (real, none):
             clients.closed(1, 1)  # warm
         one = real.closed(1, options.rounds)
@@ -219,7 +229,7 @@ def measure(mechanism: str, options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=64, help="of an answer; 64 is the service's default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--load", type=float, default=0.7, help="open loop: share of the closed loop's rate")
     parser.add_argument("--mechanism", choices=("submix-guarded", "submix", "certified"))

@@ -283,34 +283,3 @@ def test_what_cannot_be_run_is_refused(tiny_llama: Path, tmp_path: Path) -> None
         _executor(tiny_llama, [])
     with pytest.raises(ModelError, match="all adapters or all models"):
         _executor(tiny_llama, [*members, tiny_llama])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_members_heard_on_some_tokens_say_there_what_they_say(
-    family: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    model = request.getfixturevalue(family)
-    members = [adapter_folder(model, tmp_path / str(seed), seed, trunk_layers=1) for seed in range(3)]
-    whole, some = (
-        EnsembleExecutor(load_public_model(str(model)), members, slots=2, context=16) for _ in "ab"
-    )
-    for executor in (whole, some):
-        for text in TEXTS[:2]:
-            executor.read(executor.open(), text[:4])
-    for step in range(3):
-        expected = whole.step([0, 1], [5 + step, 9])
-        found = some.step_among([0, 1], [5 + step, 9], support=7)
-        torch.testing.assert_close(found.public, expected[0], rtol=1e-4, atol=1e-4)
-        assert found.tokens.shape == (2, 7)
-        for row in range(2):
-            tokens = found.tokens[row]
-            others = expected[0, row].index_fill(0, tokens, -torch.inf)
-            assert expected[0, row][tokens].min() >= others.max() - 1e-4  # the public model's seven likeliest
-            torch.testing.assert_close(
-                found.members[:, row], expected[1:, row][:, tokens], rtol=1e-4, atol=1e-4
-            )
-    assert some.length(0) == whole.length(0)
-    everything = some.step_among([0], [1], support=10**9)
-    assert everything.tokens.sort().values[0].tolist() == list(range(len(everything.public[0])))
-    with pytest.raises(ModelError, match="support=0"):
-        some.step_among([0], [1], support=0)

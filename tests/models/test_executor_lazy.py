@@ -99,26 +99,6 @@ def test_the_work_does_not_tell_which_part_was_drawn(
     assert torch.equal(first[1], second[1])
 
 
-@pytest.mark.parametrize("lag", [None, 3])
-def test_parts_heard_on_some_tokens_say_there_what_they_say(
-    lag: int | None, tiny_llama: Path, tmp_path: Path
-) -> None:
-    public, parts = load_public_model(str(tiny_llama)), _parts(tiny_llama, tmp_path, 1)
-    whole, some = (LazyExecutor(public, parts, slots=2, context=16, lag=lag) for _ in "ab")
-    for executor in (whole, some):
-        for text in TEXTS:
-            executor.read(executor.open(), text[:4])
-    for drawn in ([0, 3], [4, 1]):
-        expected = whole.step([0, 1], [5, 9], drawn)
-        found = some.step_among([0, 1], [5, 9], drawn, support=6)
-        torch.testing.assert_close(found.public, expected[0], rtol=1e-4, atol=1e-4)
-        assert found.members.shape == (1, 2, 6)
-        for row in range(2):
-            torch.testing.assert_close(
-                found.members[0, row], expected[1, row][found.tokens[row]], rtol=1e-4, atol=1e-4
-            )
-
-
 def test_a_slot_is_as_good_as_new(tiny_llama: Path, tmp_path: Path) -> None:
     parts = _parts(tiny_llama, tmp_path, 1)
     lazy = LazyExecutor(load_public_model(str(tiny_llama)), parts, slots=1, context=16, lag=3)

@@ -190,9 +190,8 @@ def test_a_failed_write_gives_no_token_and_the_service_recovers(place: NewPlace)
         verify(ledger, "people")
 
 
-@pytest.mark.parametrize("support", [None, 30])
 def test_charges_are_those_of_the_very_distributions_that_were_sampled(
-    support: int | None, place: NewPlace, runs: Any, tiny_transformer: Any, monkeypatch: pytest.MonkeyPatch
+    place: NewPlace, runs: Any, tiny_transformer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I11: recomputed with 40 digits from the definition, no charge is below, for texts that share steps."""
     seen: list[tuple[torch.Tensor, torch.Tensor, Drawn]] = []
@@ -208,7 +207,7 @@ def test_charges_are_those_of_the_very_distributions_that_were_sampled(
 
     monkeypatch.setattr(Drawing, "draw", remembered)
     where = place("submix-guarded", epsilon=50.0)
-    with where.service(queries=100, chunk=3, support=support) as service:
+    with where.service(queries=100, chunk=3) as service:
         asked = [
             question(service, f"{PROMPT} {word} a red boat", max_tokens=3) for word in ("carries", "sells")
         ]
@@ -220,15 +219,11 @@ def test_charges_are_those_of_the_very_distributions_that_were_sampled(
     assert len(rows) == len(seen) >= 2
     mpmath.mp.dps = 40
     for (_, kind, token, charges), (members, public, drawn) in zip(rows, seen, strict=True):
-        assert kind == "token"
-        assert support is not None or token == drawn.private
-        assert len(public) == (len(service.tokenizer) if support is None else support + 1)
+        assert (kind, token) == ("token", drawn.private)
         exact = _null_part_divergences(members.numpy(), public.numpy(), drawn.weights)
         for charge, least in zip(charges, exact, strict=True):
             assert charge >= float(least) * NANO - 1e-6
             assert charge <= float(least) * NANO * (1 + 1e-6) + 3, "padded by far less than it is worth"
-    if support is not None:
-        return
     # The members' distributions are plain PEFT's, although texts shared a batch and came in chunks.
     tokenizer = service.tokenizer
     ids = [tokenizer.start_token, *tokenizer.encode([f"{PROMPT} carries a red boat"])[0]]

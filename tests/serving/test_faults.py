@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -423,6 +424,85 @@ def test_a_fault_that_only_repeatable_requests_meet_is_mended(place: NewPlace) -
         wait_until(lambda: whole(server, http, key="after").status_code == 200, "the service recovered")
 
 
+# A ledger that neither answers nor fails
+
+
+def session_of(ledger: str) -> int:
+    """The process that serves a database's only session."""
+    name = str(conninfo_to_dict(ledger)["dbname"])
+    with administrator(ledger) as connection:
+        ((process,),) = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s", (name,)
+        ).fetchall()
+    return int(process)
+
+
+def test_nobody_waits_for_a_ledger_that_hangs(place: NewPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I9: whoever was being answered is told, new questions are refused at once, and it may come back."""
+    monkeypatch.setattr("tacit.serving.books.PATIENCE_SECONDS", 1.0)
+    hung, booking, book = threading.Event(), threading.Event(), Session.book
+
+    def hangs(self: Session, decided: Any) -> None:
+        booking.set()
+        assert hung.wait(60)
+        book(self, decided)
+
+    monkeypatch.setattr(Session, "book", hangs)
+    account = place()
+    with account.service() as service:
+        status, told = completion(account, service)
+        assert (status, told.problem, told.pieces) == (200, "ledger_unavailable", {})
+        assert booking.is_set()
+        assert not service.ready
+        assert post(account, service, stream=False).status_code == 503
+        hung.set()
+        wait_until(lambda: service.ready, "the ledger answered again")
+        status, answered = completion(account, service)
+        assert (status, answered.problem, answered.done) == (200, None, True)
+    check_books(account, [answered])
+
+
+@pytest.mark.slow
+def test_a_service_ends_although_its_database_hangs(place: NewPlace, postgres: str) -> None:
+    account = place(ledger=new_database(postgres))
+    with serving(account, "--queries", "1000", "--drain", "1") as server, server.http() as http:
+        assert whole(server, http).status_code == 200
+        backend = session_of(account.ledger)
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            refused = whole(server, http)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "ledger_unavailable")
+            assert http.get("/ready").status_code == 503
+            assert http.get("/health").status_code == 200
+            assert server.stop() == 3
+        finally:
+            os.kill(backend, signal.SIGCONT)
+    assert "has not answered" in server.log[-1]
+    wait_until(lambda: not sessions_of(account.ledger), "the database let go")
+    with serving(account, "--queries", "1000") as server, server.http() as http:
+        assert whole(server, http).status_code == 200
+
+
+def sessions_of(ledger: str) -> int:
+    name = str(conninfo_to_dict(ledger)["dbname"])
+    with administrator(ledger) as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+        ((count,),) = connection.execute(query, (name,)).fetchall()
+    return int(count)
+
+
+@pytest.mark.slow
+def test_who_asks_again_and_again_does_not_kill_a_service_that_closes(place: NewPlace) -> None:
+    with serving(place(), "--queries", "1000") as server, server.http() as http:
+        assert whole(server, http).status_code == 200
+        for _ in range(40):
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.02)
+            if server.process.poll() is not None:
+                break
+        assert server.process.wait(timeout=60) == 0
+
+
 # Who may hold a ledger
 
 
@@ -565,9 +645,7 @@ def fails_and_recovers(place: Place, service: Service, code: str) -> list[Asked]
 
 
 @pytest.mark.timeout(60, func_only=True)  # a client that is never told waits for ever
-@pytest.mark.parametrize(
-    ("where", "call"), [("open", 1), ("open", 3), ("read", 2), ("step", 1), ("step", 5)]
-)
+@pytest.mark.parametrize(("where", "call"), [("open", 1), ("open", 3), ("read", 2), ("step", 1), ("step", 5)])
 def test_a_step_that_fails_ends_its_answers_and_nothing_else(
     place: NewPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str, call: int
 ) -> None:
@@ -598,7 +676,7 @@ def test_a_fault_tells_a_client_nothing_but_that_it_was_one(
 ) -> None:
     account = place()
     with account.service() as service:
-        fail_at(monkeypatch, service.engine, "_draw_one", 1)
+        fail_at(monkeypatch, service.engine, "_draw", 1)
         response = post(account, service, stream=False)
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["type"]) == (500, "internal_error", "server_error")

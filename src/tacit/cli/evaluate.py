@@ -221,12 +221,14 @@ def evaluate(
     else:
         _refuse(context, {"public": "--public"}, "goes with one model; an ensemble always has it beside it")
     from tacit.evaluation import Tuning, evaluate_mechanisms, evaluate_public_model, evaluate_run
+    from tacit.models.process import keep_freed_memory
 
     if opened is not None and opened.manifest.weights == "members":
         if (calibrate is not None or oracle_target) and target != "heuristic":
             raise InputError("--target is given, so that nothing is left to choose; leave one option out.")
         sweep = _sweep(mechanism, epsilon, queries, order, target, mixing, weights, guard, cap, parts)
         tuning = Tuning(None if calibrate is None else Run.open(calibrate), oracle_target)
+        keep_freed_memory()
         with console.progress() as progress:
             answers = evaluate_mechanisms(
                 opened,

@@ -179,6 +179,7 @@ def _privately(
     from tacit.mechanisms import Decoding, RandomStopping
     from tacit.mechanisms.choice import MechanismChoice
     from tacit.models.ensemble import load_ensemble
+    from tacit.models.process import keep_freed_memory
     from tacit.prediction import Budget, PrivatePredictor
 
     stopping = None if random_stopping is None else RandomStopping(budget[1], random_stopping)
@@ -187,6 +188,7 @@ def _privately(
     how = Decoding(**decoding)
     with console.progress() as bars:
         bars.phase("loading", None)
+        keep_freed_memory()
         ensemble = load_ensemble(run, device=device, trust_remote_code=trust_remote_code)
         predictor = PrivatePredictor(ensemble, choice, allowance, slots=1, lazy=lazy)
         bars.phase("answering", None)

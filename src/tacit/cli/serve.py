@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ import typer
 from tacit.cli import console
 from tacit.cli.console import JsonFlag
 from tacit.cli.ledger import AnchorOption, LedgerOption
-from tacit.errors import MissingExtra
+from tacit.errors import LedgerUnavailable, MissingExtra
 from tacit.ledger import Access, default_ledger
 from tacit.runs import Run
 
@@ -41,13 +42,6 @@ def serve(
     ] = None,
     cap: Annotated[
         float | None, typer.Option(help="No part weighs more than this.", show_default=False)
-    ] = None,
-    support: Annotated[
-        int | None,
-        typer.Option(
-            help="Hear parts only on the public model's likeliest tokens, so many; default: all. Faster.",
-            show_default=False,
-        ),
     ] = None,
     on_exhausted: Annotated[
         str,
@@ -100,6 +94,7 @@ def serve(
     except ImportError:
         raise MissingExtra("tacit serve", "serve") from None
     from tacit.models.ensemble import load_ensemble
+    from tacit.models.process import apart, keep_freed_memory
     from tacit.prediction.accounts import model_of
     from tacit.serving.books import Books
     from tacit.serving.logs import log_to_stderr
@@ -113,7 +108,6 @@ def serve(
         target=target,
         guard=guard,
         cap=cap,
-        support=support,
         on_exhausted=on_exhausted,  # type: ignore[arg-type]
         slots=slots,
         waiting=waiting,
@@ -122,25 +116,36 @@ def serve(
         most_tokens=most_tokens,
         most_choices=most_choices,
     )
+    keep_freed_memory()
     run = Run.open(run_folder)
     books = Books(ledger or default_ledger(), anchor, model_of(run), settings)
     try:
         with console.progress() as progress:
             progress.phase("loading", None)
-            ensemble = load_ensemble(run, device=device, trust_remote_code=trust_remote_code)
-            service = Service(name or run.folder.resolve().name, ensemble, books, settings)
+
+            def loaded() -> Service:
+                ensemble = load_ensemble(run, device=device, trust_remote_code=trust_remote_code)
+                return Service(name or run.folder.resolve().name, ensemble, books, settings)
+
+            service = apart(loaded)
     except BaseException:
         books.close()
         raise
     log_to_stderr()
-    run_server(
-        service,
-        Address(host, port),
-        Address(admin_host, admin_port),
-        password=os.environ.get("TACIT_ADMIN_PASSWORD") or None,
-        drain_seconds=drain,
-        announce=lambda found: _announce(service, found, as_json=as_json),
-    )
+    try:
+        run_server(
+            service,
+            Address(host, port),
+            Address(admin_host, admin_port),
+            password=os.environ.get("TACIT_ADMIN_PASSWORD") or None,
+            drain_seconds=drain,
+            announce=lambda found: _announce(service, found, as_json=as_json),
+        )
+    except LedgerUnavailable as problem:
+        # Threads that wait for the ledger would keep the process for as long as it does not answer.
+        console.say(f"tacit: {problem}")
+        sys.stdout.flush()
+        os._exit(problem.exit_code)
 
 
 def _announce(service: Service, found: Listening, *, as_json: bool) -> None:

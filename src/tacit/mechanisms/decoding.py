@@ -9,7 +9,6 @@ private models would give two worlds different supports, and an infinite loss.
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mechanisms.sampling import RandBelow, sample
 
 
 @dataclass(frozen=True)
@@ -73,65 +71,33 @@ class Decoding:
         values = _at_least_single(logits)
         if values.ndim != 2:
             raise InputError(f"logits have shape {tuple(logits.shape)}; expected [models, vocabulary].")
-        probabilities = self._shaping(values.shape[1], text, answer).pmfs(values)
+        values = self._penalised(values, text, answer)
+        probabilities = torch.softmax(values / self.temperature, dim=-1)
         kept = self._kept(probabilities[0])
         if kept is None:
             return DecodedPmfs(probabilities, None)
-        return DecodedPmfs(_renormalised(probabilities[:, kept]), kept)
+        restricted = probabilities[:, kept]
+        return DecodedPmfs(_renormalised(restricted), kept)
 
-    def pmfs_among(
-        self,
-        public: Tensor,
-        members: Tensor,
-        tokens: Tensor,
-        text: Sequence[int] = (),
-        answer: Sequence[int] = (),
-    ) -> DecodedPmfs:
-        """The same where members are heard on some tokens only: public [V], members [M, n], tokens [n].
-
-        On all others a member says what the public model says. They are one outcome, the last, with the same
-        probability in every row, and which of them it is, the public model decides. ``tokens`` must be a
-        function of the public model and the request.
-        """
-        shaping = self._shaping(len(public), text, answer)
-        r_V = shaping.pmfs(_at_least_single(public))
-        kept = self._kept(r_V)
-        others = torch.full_like(r_V, fill_value=kept is None, dtype=torch.bool)
-        if kept is not None:
-            others[kept] = True
-            heard = others[tokens]
-            tokens, members = tokens[heard], members[:, heard]
-            r_V = torch.where(others, r_V, 0.0) / r_V[kept].sum()
-        others[tokens] = False
-        rest_V = torch.where(others, r_V, 0.0)
-        mass = rest_V.sum()
-        heard_pmfs = shaping.pmfs(_at_least_single(members), tokens) * (1 - mass).clamp(min=0)
-        pmfs = torch.cat([r_V[tokens].unsqueeze(0), heard_pmfs])
-        if not bool(others.any()):
-            return DecodedPmfs(_renormalised(pmfs), tokens)
-        pmfs = torch.cat([pmfs, mass.expand(len(pmfs), 1)], dim=1)
-        # Others without any mass are all alike; the mechanisms' floor may still lead to one of them.
-        rest_V = torch.where(mass > 0, rest_V / mass, others / others.sum())
-        return DecodedPmfs(_renormalised(pmfs), tokens, rest_V)
-
-    def _shaping(self, vocabulary: int, text: Sequence[int], answer: Sequence[int]) -> _Shaping:
-        seen = shift = None
+    def _penalised(self, values: Tensor, text: Sequence[int], answer: Sequence[int]) -> Tensor:
         if self.repetition_penalty != 1 and text:
-            seen = torch.zeros(vocabulary, dtype=torch.bool)
-            seen[list(text)] = True
-        if self.logit_bias or (answer and (self.presence_penalty or self.frequency_penalty)):
-            shift = torch.zeros(vocabulary, dtype=torch.float64)
-            for token in answer:
-                shift[token] -= self.frequency_penalty
-            for token in set(answer):
-                shift[token] -= self.presence_penalty
-            if self.logit_bias and max(self.logit_bias) >= vocabulary:
+            seen = torch.tensor(sorted(set(text)), device=values.device)
+            own = values[:, seen]
+            penalty = self.repetition_penalty
+            values = values.index_copy(1, seen, torch.where(own > 0, own / penalty, own * penalty))
+        if answer and (self.presence_penalty or self.frequency_penalty):
+            written, counts = torch.unique(torch.tensor(answer, device=values.device), return_counts=True)
+            penalties = self.presence_penalty + self.frequency_penalty * counts.to(values.dtype)
+            values = values.index_add(1, written, -penalties.expand(values.shape[0], -1))
+        if self.logit_bias:
+            tokens = torch.tensor(list(self.logit_bias), device=values.device)
+            if int(tokens.max()) >= values.shape[1]:
                 raise InputError(
-                    f"logit_bias: there is no token {max(self.logit_bias)}, only {vocabulary} tokens."
+                    f"logit_bias: there is no token {int(tokens.max())}, only {values.shape[1]} tokens."
                 )
-            for token, bias in self.logit_bias.items():
-                shift[token] += bias
-        return _Shaping(self.temperature, self.repetition_penalty, seen, shift)
+            bias = torch.tensor(list(self.logit_bias.values()), dtype=values.dtype, device=values.device)
+            values = values.index_add(1, tokens, bias.expand(values.shape[0], -1))
+        return values
 
     def _kept(self, public: Tensor) -> Tensor | None:
         if self.top_k is None and self.top_p is None:
@@ -146,48 +112,15 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class _Shaping:
-    """What a request does to logits after a text: for each token whether it was seen, and what is added."""
-
-    temperature: float
-    penalty: float
-    seen: Tensor | None  # [V]
-    shift: Tensor | None  # [V]
-
-    def pmfs(self, logits: Tensor, tokens: Tensor | None = None) -> Tensor:
-        """Distributions over the last axis, whose columns are ``tokens`` (None: all, in order)."""
-        values = logits
-        if self.seen is not None:
-            seen = self.seen.to(values.device) if tokens is None else self.seen.to(values.device)[tokens]
-            penalised = torch.where(values > 0, values / self.penalty, values * self.penalty)
-            values = torch.where(seen, penalised, values)
-        if self.shift is not None:
-            shift = self.shift.to(values)
-            values = values + (shift if tokens is None else shift[tokens])
-        return torch.softmax(values / self.temperature, dim=-1)
-
-
-@dataclass(frozen=True)
 class DecodedPmfs:
-    """Distributions over outcomes: pmfs [M, n], public in row 0.
-
-    tokens  [n] what the outcomes are; None: all tokens, in order
-    rest    [V] where there is one outcome more: which token that is, by the public model
-    """
+    """Distributions over the kept tokens: pmfs [M, n], public in row 0; ``tokens`` maps back, None if all."""
 
     pmfs: Tensor
     tokens: Tensor | None
-    rest: Tensor | None = None
 
-    def token(self, index: int, randbelow: RandBelow = secrets.randbelow) -> int:
-        """The token id behind an outcome."""
-        if self.tokens is None:
-            return index
-        if self.rest is None:
-            return int(self.tokens[index])
-        # Drawn in any case: the time must not tell what was drawn and then not released.
-        other = sample(self.rest, randbelow)
-        return other if index == len(self.tokens) else int(self.tokens[index])
+    def token(self, index: int) -> int:
+        """The token id behind an index into the kept set."""
+        return index if self.tokens is None else int(self.tokens[index])
 
 
 def _renormalised(pmfs: Tensor) -> Tensor:

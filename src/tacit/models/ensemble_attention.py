@@ -103,14 +103,11 @@ def attend_causally(query: Tensor, keys: Tensor, values: Tensor, scaling: float 
 class GroupedPass:
     """Above the trunk, every model has a copy of the rows, model-major; enough without attention.
 
-    ``rows`` are those whose next token is asked for; None asks for all. Of the rows in ``aside`` only the
-    head's input is kept, in ``hidden``.
+    ``rows`` are those whose next token is asked for; None asks for all.
     """
 
-    hidden: Tensor
-
-    def __init__(self, models: int, rows: Tensor | None = None, aside: Tensor | None = None) -> None:
-        self._models, self._asked, self._aside = models, rows, aside
+    def __init__(self, models: int, rows: Tensor | None = None) -> None:
+        self._models, self._asked = models, rows
 
     def fork(self, hidden: Tensor) -> Tensor:
         """All models start from the trunk's output."""
@@ -127,8 +124,6 @@ class GroupedPass:
     def select(self, hidden: Tensor) -> Tensor:
         """The last position of every row that is asked for."""
         last = hidden[:, -1:]
-        if self._aside is not None:
-            self.hidden = last.index_select(0, self._aside)
         return last if self._asked is None else last.index_select(0, self._asked)
 
 
@@ -142,9 +137,8 @@ class SlotPass(GroupedPass):
         slots: Sequence[int],
         starts: Sequence[int],
         rows: Tensor | None = None,
-        aside: Tensor | None = None,
     ) -> None:
-        super().__init__(models, rows, aside)
+        super().__init__(models, rows)
         self._memory, self._slots, self._starts = memory, slots, starts
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
@@ -170,6 +164,8 @@ class ReadingPass(SlotPass):
 
 class WholeTextPass(GroupedPass):
     """Whole texts at once, nothing remembered; the head is left to the caller, who finds its input here."""
+
+    hidden: Tensor
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """Each row against itself."""

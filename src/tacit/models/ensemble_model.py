@@ -60,7 +60,7 @@ class EnsembleModel:
         self.vocabulary_size = len(model.get_output_embeddings().weight)
         if pack if pack is not None else can_pack(weight.dtype, weight.device):
             pack_linear_layers(model)
-        self.head: Any = model.get_output_embeddings()
+        self.head: nn.Module = model.get_output_embeddings()
         if not self.recurrent:
             _replace_attention(model)
         self._install_hooks()
@@ -104,14 +104,6 @@ class EnsembleModel:
         with torch.no_grad():
             out: Tensor = self.head.forward(hidden)
             return out
-
-    def predict_among(self, hidden: Tensor, tokens: Tensor) -> Tensor:
-        """The head for some tokens: hidden [rows, texts, size] and tokens [texts, n] to [rows, texts, n]."""
-        weight, bias = self.head.weight, self.head.bias
-        with torch.no_grad():
-            # One small matrix per text, gathered: [texts, n, size] x [texts, size, rows]
-            logits = torch.bmm(weight[tokens], hidden.permute(1, 2, 0)).permute(2, 0, 1)
-            return logits if bias is None else logits + bias[tokens]
 
     def check_against(self, public: PublicModel, models: int) -> None:
         """Refuse a model that does not compute the public model's logits when prepared this way.

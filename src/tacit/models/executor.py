@@ -20,7 +20,7 @@ from tacit.errors import ModelError
 from tacit.models.ensemble_files import CONFIG_FILE
 from tacit.models.ensemble_model import refuse_unknown_tokens
 from tacit.models.executor_batched import BatchedEngine
-from tacit.models.executor_texts import LogitsAmong, OpenTexts, TextMemory
+from tacit.models.executor_texts import OpenTexts, TextMemory
 from tacit.models.executor_whole import WholeModelsEngine
 from tacit.models.loading import PublicModel
 
@@ -36,11 +36,6 @@ class Engine(TextMemory, Protocol):
 
     def advance(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> Tensor:
         """Read [texts, time] tokens into slots; logits after the last one, [models, texts, vocabulary]."""
-
-    def advance_among(
-        self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor, rows: None, support: int
-    ) -> LogitsAmong:
-        """The same with members heard on ``support`` tokens only."""
 
     def read(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> None:
         """The same without logits."""
@@ -106,25 +101,11 @@ class EnsembleExecutor(OpenTexts):
 
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """One more token for each of some slots; logits of the next, [models, slots given, vocabulary]."""
-        return self._advance(slots, self._newest(slots, tokens))
-
-    def step_among(self, slots: Sequence[int], tokens: Sequence[int], *, support: int) -> LogitsAmong:
-        """The same where members are heard on the ``support`` tokens that the public model ranks first.
-
-        With low-rank members that spares all heads but the public model's.
-        """
-        ids = self._newest(slots, tokens)
-        starts = self._table.starts(slots, 1)
-        logits = self._engine.advance_among(slots, starts, ids, None, self._within_vocabulary(support))
-        self._table.advance(slots, 1)
-        return logits
-
-    def _newest(self, slots: Sequence[int], tokens: Sequence[int]) -> Tensor:
         if not slots or len(slots) != len(tokens):
             raise ModelError(
                 f"A step takes one token for each slot, not {len(tokens)} for {len(slots)}; give as many."
             )
-        return self._ids([[token] for token in tokens])
+        return self._advance(slots, self._ids([[token] for token in tokens]))
 
     def score(self, tokens: Tensor, *, block: int = DEFAULT_BLOCK) -> Iterator[ScoredBlock]:
         """Logits at every position of [texts, time] token ids, teacher-forced, ``block`` positions at a time.

@@ -14,7 +14,6 @@ from torch import Tensor
 from tacit.models.ensemble_attention import GroupedPass, Pass, ReadingPass, SlotPass, WholeTextPass
 from tacit.models.ensemble_files import load_adapters
 from tacit.models.ensemble_model import EnsembleModel, private_copy
-from tacit.models.executor_texts import LogitsAmong
 from tacit.models.kv_slots import KVSlots, StateSlots
 from tacit.models.loading import PublicModel
 from tacit.models.lstm import LayerState, LSTMState
@@ -57,32 +56,11 @@ class BatchedEngine:
         self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor, rows: Tensor | None
     ) -> Tensor:
         """The same with logits for some rows only, model-major; None is all. [rows, 1, vocabulary]."""
-        return self._run(self._pass(slots, starts, rows, None), slots, starts, tokens)
-
-    def advance_among(
-        self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor, rows: Tensor | None, support: int
-    ) -> LogitsAmong:
-        """The same with members heard on ``support`` tokens; ``rows``: those of some members, None of all."""
-        texts = len(slots)
-        public = torch.arange(texts, device=self.device)
-        if rows is None:
-            rows = torch.arange(texts, self.models * texts, device=self.device)
-        current = self._pass(slots, starts, public, rows)
-        logits = self._run(current, slots, starts, tokens)[:, 0]
-        likeliest = logits.topk(support).indices
-        hidden = current.hidden[:, 0].view(-1, texts, current.hidden.shape[-1])
-        return LogitsAmong(logits, likeliest, self.ensemble.predict_among(hidden, likeliest))
-
-    def _pass(
-        self, slots: Sequence[int], starts: Sequence[int], rows: Tensor | None, aside: Tensor | None
-    ) -> GroupedPass:
-        if isinstance(self.memory, KVSlots):
-            return SlotPass(self.models, self.memory, slots, starts, rows, aside)
-        return GroupedPass(self.models, rows, aside)
-
-    def _run(
-        self, current: GroupedPass, slots: Sequence[int], starts: Sequence[int], tokens: Tensor
-    ) -> Tensor:
+        current: GroupedPass = (
+            SlotPass(self.models, self.memory, slots, starts, rows)
+            if isinstance(self.memory, KVSlots)
+            else GroupedPass(self.models, rows)
+        )
         return read_into_slots(self.ensemble, self.memory, current, slots, starts, tokens)
 
     def read(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> None:

@@ -29,7 +29,7 @@ from tacit.models.ensemble_files import load_adapters
 from tacit.models.ensemble_lazy import PublicPass, RoutedLinear, TrunkStates, Window, WindowPass
 from tacit.models.ensemble_model import EnsembleModel, private_copy
 from tacit.models.executor_batched import BatchedEngine
-from tacit.models.executor_texts import LogitsAmong, OpenTexts, among
+from tacit.models.executor_texts import OpenTexts
 from tacit.models.kv_slots import KVSlots
 from tacit.models.loading import PublicModel
 from tacit.models.stacked_lora import layer_number
@@ -81,23 +81,6 @@ class LazyExecutor(OpenTexts):
         Returns [2, slots given, vocabulary]. What it does, but for which matrices it reads, does not depend
         on ``parts``.
         """
-        ids = self._newest(slots, tokens, parts)
-        starts = self._table.starts(slots, 1)
-        logits = self._engine.step(slots, starts, ids, parts)
-        self._table.advance(slots, 1)
-        return logits.view(2, len(slots), -1)
-
-    def step_among(
-        self, slots: Sequence[int], tokens: Sequence[int], parts: Sequence[int], *, support: int
-    ) -> LogitsAmong:
-        """The same where parts are heard on the ``support`` tokens that the public model ranks first."""
-        ids = self._newest(slots, tokens, parts)
-        starts = self._table.starts(slots, 1)
-        logits = self._engine.step_among(slots, starts, ids, parts, self._within_vocabulary(support))
-        self._table.advance(slots, 1)
-        return logits
-
-    def _newest(self, slots: Sequence[int], tokens: Sequence[int], parts: Sequence[int]) -> Tensor:
         if not slots or not len(slots) == len(tokens) == len(parts):
             raise ModelError(
                 f"A step takes one token and one part for each slot, not {len(tokens)} and {len(parts)} for "
@@ -106,7 +89,10 @@ class LazyExecutor(OpenTexts):
         if not all(0 <= part < self.parts for part in parts):
             # The number stays out of the message: it is secret.
             raise ModelError(f"A part that was given is outside 0 to {self.parts - 1}; draw one of those.")
-        return self._ids([[token] for token in tokens])
+        starts = self._table.starts(slots, 1)
+        logits = self._engine.step(slots, starts, self._ids([[token] for token in tokens]), parts)
+        self._table.advance(slots, 1)
+        return logits.view(2, len(slots), -1)
 
 
 class _RereadingParts:
@@ -180,12 +166,6 @@ class _RereadingParts:
         logits: Tensor = self._run(slots, starts, ids, [*drawn, *turn]).logits
         return logits
 
-    def step_among(
-        self, slots: Sequence[int], starts: Sequence[int], ids: Tensor, parts: Sequence[int], support: int
-    ) -> LogitsAmong:
-        """The same, from logits of all tokens: two rows per text are few."""
-        return among(self.step(slots, starts, ids, parts).view(2, len(slots), -1), support)
-
     def _run(
         self,
         slots: Sequence[int],
@@ -229,18 +209,8 @@ class _AdvancingParts:
 
     def step(self, slots: Sequence[int], starts: Sequence[int], ids: Tensor, parts: Sequence[int]) -> Tensor:
         """All models read the newest tokens; two rows per text go on to the head."""
-        own = torch.arange(len(slots), device=self.device)
-        rows = torch.cat([own, self._rows_of(parts)])
-        return self._engine.advance_some(slots, starts, ids, rows)
-
-    def step_among(
-        self, slots: Sequence[int], starts: Sequence[int], ids: Tensor, parts: Sequence[int], support: int
-    ) -> LogitsAmong:
-        """The same, with the drawn rows heard on some tokens."""
-        return self._engine.advance_among(slots, starts, ids, self._rows_of(parts), support)
-
-    def _rows_of(self, parts: Sequence[int]) -> Tensor:
-        """Rows are model-major, the public model's first."""
-        texts = len(parts)
         drawn = torch.tensor(parts, device=self.device)
-        return (1 + drawn) * texts + torch.arange(texts, device=self.device)
+        own = torch.arange(len(slots), device=self.device)
+        # Rows are model-major, the public model's first.
+        rows = torch.cat([own, (1 + drawn) * len(slots) + own])
+        return self._engine.advance_some(slots, starts, ids, rows)

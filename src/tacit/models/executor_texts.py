@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -13,26 +12,6 @@ from tacit.errors import ModelError
 from tacit.models.ensemble_model import refuse_unknown_tokens
 from tacit.models.kv_slots import SlotTable
 from tacit.models.loading import PublicModel
-
-
-@dataclass(frozen=True)
-class LogitsAmong:
-    """What comes next in some texts, where members are heard only on the tokens the public model ranks first.
-
-    public   [texts, vocabulary]
-    tokens   [texts, n] the n tokens with the largest public logits
-    members  [members asked, texts, n] their logits of those tokens
-    """
-
-    public: Tensor
-    tokens: Tensor
-    members: Tensor
-
-
-def among(logits: Tensor, support: int) -> LogitsAmong:
-    """From logits [models, texts, vocabulary] of all tokens, the public model's in row 0."""
-    tokens = logits[0].topk(support).indices
-    return LogitsAmong(logits[0], tokens, logits[1:].gather(-1, tokens.expand(len(logits) - 1, -1, -1)))
 
 
 class TextMemory(Protocol):
@@ -81,11 +60,6 @@ class OpenTexts:
     def length(self, slot: int) -> int:
         """Tokens that a slot holds."""
         return self._table.length(slot)
-
-    def _within_vocabulary(self, support: int) -> int:
-        if support < 1:
-            raise ModelError(f"support={support}: members must be heard on one token or more.")
-        return min(support, self._engine.vocabulary_size)
 
     def _ids(self, tokens: Sequence[Sequence[int]]) -> Tensor:
         ids = torch.tensor(tokens, device=self._engine.device)

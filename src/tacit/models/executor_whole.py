@@ -17,7 +17,6 @@ from tacit.errors import ModelError
 from tacit.models.ensemble_attention import GroupedPass, Pass, SlotPass, WholeTextPass
 from tacit.models.ensemble_model import EnsembleModel, private_copy
 from tacit.models.executor_batched import read_into_slots, slot_memory
-from tacit.models.executor_texts import LogitsAmong, among
 from tacit.models.kv_slots import KVSlots, StateSlots
 from tacit.models.loading import PublicModel, load_public_model
 from tacit.models.trunk import layer_list
@@ -72,12 +71,6 @@ class WholeModelsEngine:
             logits = read_into_slots(ensemble, memory, current, slots, starts, tokens, upper_only=upper_only)
             rows.append(logits[:, 0])
         return torch.stack(rows)
-
-    def advance_among(
-        self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor, rows: None, support: int
-    ) -> LogitsAmong:
-        """The same with members heard on ``support`` tokens; each has a head of its own, which is run."""
-        return among(self.advance(slots, starts, tokens), support)
 
     def read(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> None:
         """Read [texts, time] tokens into slots."""

@@ -118,7 +118,7 @@ class Drawing:
 
     def _together(self, queries: Sequence[Tensor], left: Sequence[int] | None = None) -> list[Drawn]:
         """Queries with as many outcomes each, in one go."""
-        rows = torch.stack(list(queries))
+        rows = queries[0].unsqueeze(0) if len(queries) == 1 else torch.stack(list(queries))
         public, others = rows[:, 0], rows[:, 1:]
         if self._lazy:
             assert isinstance(self.mechanism, Certified)  # noqa: S101 - since it was made

@@ -145,7 +145,7 @@ def admin_app(service: Service, *, password: str | None = None, host: str = "127
         async with verifying:
             try:
                 found = await service.with_ledger(
-                    lambda ledger: _verified(ledger, account.id, service.draining)
+                    lambda ledger: _verified(ledger, account.id, service.draining), at_length=True
                 )
             except problems.Problem as problem:
                 if not isinstance(problem.__cause__, IntegrityError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from tacit.ledger import Balance, Decided, Domain, Draw, Ledger, Model, Session,
 from tacit.privacy import Guarantee
 from tacit.serving.settings import Settings
 
+PATIENCE_SECONDS = 10.0  # no step takes so long with a ledger that works
 _CLOSED = "The ledger is closed after a failure; nothing is released until it opens."
 
 
@@ -28,6 +31,7 @@ class Books:
         self._held: tuple[Ledger, Session] | None = None
         self._account: Domain | None = None
         self._guarantee: Guarantee | None = None
+        self._waits: dict[object, float] = {}  # when those began who wait for the ledger now
         self.when_shut: Callable[[], None] = lambda: None
         self._open()
         try:
@@ -54,6 +58,21 @@ class Books:
         return self._held is not None
 
     @property
+    def hangs(self) -> bool:
+        """Whether somebody has waited for the ledger for so long that nobody else should."""
+        longest = min(list(self._waits.values()), default=math.inf)
+        return time.monotonic() - longest > PATIENCE_SECONDS
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        wait = object()
+        self._waits[wait] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._waits[wait]
+
+    @property
     def balance(self) -> Balance:
         """As it was decided last. Sensitive."""
         return self._now()[1].balance
@@ -64,11 +83,15 @@ class Books:
         return self._now()[1].booked
 
     @contextlib.contextmanager
-    def using(self) -> Iterator[Ledger]:
-        """The open ledger; where it fails, it is closed, to be opened anew."""
+    def using(self, *, at_length: bool = False) -> Iterator[Ledger]:
+        """The open ledger; where it fails, it is closed, to be opened anew.
+
+        ``at_length``: for work that may take minutes while the ledger answers others.
+        """
         held = self._now()
         try:
-            yield held[0]
+            with contextlib.nullcontext() if at_length else self._waiting():
+                yield held[0]
         except LedgerUnavailable:
             self._shut(held)
             raise
@@ -81,7 +104,8 @@ class Books:
         """Make a step durable. Whatever goes wrong, the ledger is closed and nothing may leave."""
         held = self._now()
         try:
-            held[1].book(decided)
+            with self._waiting():
+                held[1].book(decided)
         except BaseException as problem:
             self._shut(held)
             if isinstance(problem, TacitError) and not isinstance(problem, LedgerUnavailable):
@@ -98,7 +122,8 @@ class Books:
         """Try to open again: None where it is open, or why it cannot be."""
         if not self.is_open:
             try:
-                self._open()
+                with self._waiting():
+                    self._open()
             except Exception as problem:  # noqa: BLE001 - whatever it is, nothing leaves until it is mended
                 return str(problem) if isinstance(problem, TacitError | OSError) else type(problem).__name__
         return None

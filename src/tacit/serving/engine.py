@@ -22,7 +22,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from tacit.errors import LedgerUnavailable, TacitError
 from tacit.ledger import Decided, Draw
@@ -30,7 +29,6 @@ from tacit.mechanisms import DecodedPmfs, Decoding
 from tacit.models.ensemble import Ensemble
 from tacit.models.executor import EnsembleExecutor
 from tacit.models.executor_lazy import LazyExecutor
-from tacit.models.executor_texts import LogitsAmong
 from tacit.prediction import Drawing, Drawn
 from tacit.serving import problems
 from tacit.serving.books import Books
@@ -40,6 +38,7 @@ from tacit.serving.writing import Piece, Writing
 
 _log = logging.getLogger("tacit.serving")
 _RETRY_SECONDS = 1.0
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(eq=False)
@@ -106,13 +105,13 @@ class Engine:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish what was begun, book it, and end. Nothing more is taken."""
+        """Finish what was begun, book it, and end; take nothing more. A ledger that hangs is left alone."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join()
-        self._clerk.shutdown(wait=True)
+        while self._thread.is_alive() and not self._books.hangs:
+            self._thread.join(_LOOK_SECONDS)
+        self._clerk.shutdown(wait=not self._books.hangs)
 
     def give_up(self) -> None:
         """End what runs with a problem, after the step that is being booked: the time to finish is over."""
@@ -123,7 +122,8 @@ class Engine:
     @property
     def ready(self) -> bool:
         """Whether it would take a text now."""
-        return self._thread.is_alive() and not self._closing and not self._given_up and self._books.is_open
+        taking = self._thread.is_alive() and not self._closing and not self._given_up
+        return taking and self._books.is_open and not self._books.hangs
 
     @property
     def load(self) -> tuple[int, int]:
@@ -142,7 +142,7 @@ class Engine:
                 raise problems.internal()
             if self._closing or self._given_up:
                 raise problems.closing()
-            if not self._books.is_open:
+            if not self._books.is_open or self._books.hangs:
                 raise problems.ledger_unavailable()
             free = self._settings.slots - len(self._reading) - len(self._writing)
             if len(self._waiting) + len(texts) > self._settings.waiting + free:
@@ -282,37 +282,29 @@ class Engine:
 
     def _draw(self, texts: Sequence[Text]) -> tuple[list[Text], list[Drawn]]:
         """One query for each text; a text whose own settings make that impossible ends, and no other."""
-        logits = self._step(texts)
+        slots, last = [text.slot for text in texts], [text.tokens[-1] for text in texts]
+        if isinstance(self._executor, LazyExecutor):
+            logits = self._executor.step(slots, last, [self._drawing.secret_slot() for _ in texts])
+        else:
+            logits = self._executor.step(slots, last)
         asked: list[tuple[Text, DecodedPmfs]] = []
         for row, text in enumerate(texts):
             try:
-                asked.append((text, _outcomes(text, row, logits)))
+                kept = text.decoding.pmfs(logits[:, row], text.tokens, text.writing.tokens)
+                asked.append((text, kept))
             except TacitError as fault:
                 self._end(text, fault)
         left = self._books.balance.left
-        answers = self._drawing.draw([outcomes.pmfs for _, outcomes in asked], left)
+        answers = self._drawing.draw([kept.pmfs for _, kept in asked], left)
         going, drawn = [], []
-        for (text, outcomes), one in zip(asked, answers, strict=True):
+        for (text, kept), one in zip(asked, answers, strict=True):
             if isinstance(one, TacitError):
                 self._end(text, one)
                 continue
-            private, public = outcomes.token(one.private), outcomes.token(one.public)
+            private, public = kept.token(one.private), kept.token(one.public)
             going.append(text)
             drawn.append(replace(one, private=private, public=public))
         return going, drawn
-
-    def _step(self, texts: Sequence[Text]) -> Tensor | LogitsAmong:
-        """All texts through all models that are asked."""
-        slots, last = [text.slot for text in texts], [text.tokens[-1] for text in texts]
-        support, executor = self._settings.support, self._executor
-        if isinstance(executor, LazyExecutor):
-            parts = [self._drawing.secret_slot() for _ in texts]
-            if support is None:
-                return executor.step(slots, last, parts)
-            return executor.step_among(slots, last, parts, support=support)
-        if support is None:
-            return executor.step(slots, last)
-        return executor.step_among(slots, last, support=support)
 
     def _end(self, text: Text, fault: TacitError) -> None:
         _log.error("fault", extra={"event": "text_fault", "detail": type(fault).__name__})
@@ -357,11 +349,3 @@ class Engine:
             text.owed = 0 if piece.finish else text.owed - 1
             text.deliver(piece)
         self._metrics.booked(time.perf_counter() - began, drawn)
-
-
-def _outcomes(text: Text, row: int, logits: Tensor | LogitsAmong) -> DecodedPmfs:
-    """What may come next in a text, in the shape that its request wants."""
-    if isinstance(logits, LogitsAmong):
-        public, tokens, members = logits.public[row], logits.tokens[row], logits.members[:, row]
-        return text.decoding.pmfs_among(public, members, tokens, text.tokens, text.writing.tokens)
-    return text.decoding.pmfs(logits[:, row], text.tokens, text.writing.tokens)

@@ -19,6 +19,7 @@ from tacit.serving.admin import admin_app
 from tacit.serving.api import public_app
 from tacit.serving.service import Service
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LAST_WORDS_SECONDS = 5  # to tell those whose answers are not finished
 
 
@@ -59,7 +60,7 @@ def serve(
 ) -> None:
     """Answer until SIGTERM or SIGINT; then finish what runs, book it, and close the ledger.
 
-    ``announce`` is called once both listeners accept connections.
+    The last act of a process. ``announce`` is called once both listeners accept connections.
     """
     with contextlib.ExitStack() as stack:
         stack.callback(service.close)
@@ -72,11 +73,32 @@ def serve(
             )
         sockets = [stack.enter_context(_listening(address)) for address in (public, admin)]
         apps = (public_app(service), admin_app(service, password=password, host=admin.host))
+        signals = _Signals()
+        stack.callback(signals.ignore)
         service.engine.start()
         found = Listening(
             *(_url(address, one) for address, one in zip((public, admin), sockets, strict=True))
         )
-        asyncio.run(_both(service, apps, sockets, drain_seconds, lambda: announce(found)))
+        asyncio.run(_both(service, apps, sockets, drain_seconds, signals, lambda: announce(found)))
+
+
+class _Signals:
+    """SIGTERM and SIGINT, from before the listeners open until after the ledger is closed.
+
+    Not by asyncio, which gives a signal back its deadly default when its loop ends, and the ledger is closed
+    after that. Nor are they given back here: what comes now is the end of the process, and somebody who asks
+    once more must not turn it into a failure.
+    """
+
+    def __init__(self) -> None:
+        self.asked: Callable[[], object] = lambda: None
+        for number in _SIGNALS:
+            signal.signal(number, lambda *_: self.asked())
+
+    def ignore(self) -> None:
+        """From here on; Python's own end would make them deadly otherwise."""
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -114,6 +136,7 @@ async def _both(
     apps: tuple[FastAPI, FastAPI],
     sockets: list[socket.socket],
     drain_seconds: float,
+    signals: _Signals,
     announce: Callable[[], None],
 ) -> None:
     servers = [
@@ -143,8 +166,7 @@ async def _both(
         # Whoever is not finished by then is told so, in the shape that clients know.
         loop.call_later(drain_seconds, service.engine.give_up)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    signals.asked = lambda: loop.call_soon_threadsafe(stop)
     running = [
         asyncio.ensure_future(server.serve(sockets=[listener]))
         for server, listener in zip(servers, sockets, strict=True)
@@ -152,4 +174,7 @@ async def _both(
     while not all(server.started for server in servers) and not any(task.done() for task in running):
         await asyncio.sleep(0.01)
     announce()
-    await asyncio.gather(*running)
+    try:
+        await asyncio.gather(*running)
+    finally:
+        signals.asked = lambda: None

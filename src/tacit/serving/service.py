@@ -18,15 +18,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tacit.errors import TacitError
+from tacit.errors import LedgerUnavailable, TacitError
 from tacit.ledger import OPERATOR, Access, Ledger, Request
 from tacit.mechanisms import Decoding
 from tacit.models.ensemble import Ensemble
 from tacit.privacy import Guarantee
 from tacit.serving import problems
-from tacit.serving.books import Books
+from tacit.serving.books import PATIENCE_SECONDS, Books
 from tacit.serving.engine import Engine, Text
 from tacit.serving.metrics import Metrics
 from tacit.serving.settings import Settings
@@ -35,6 +35,7 @@ from tacit.serving.writing import Finish, Piece, Writing
 _T = TypeVar("_T")
 _WORKERS = 16  # threads that wait for the ledger
 _LET_GO_SECONDS = 10.0
+_LOOK_SECONDS = 1.0  # how often those who wait look whether the ledger hangs
 _KEY_SECONDS = 86_400.0  # how long an Idempotency-Key stands for its request
 _SWEEP_SECONDS = 3_600.0
 
@@ -126,24 +127,39 @@ class Service:
         return self.engine.ready
 
     def close(self) -> None:
-        """Finish what runs, and close the ledger."""
+        """Finish what runs, and close the ledger; one that does not answer is left as it is."""
         self.draining.set()
         self.engine.close()
-        self._workers.shutdown(wait=True)
+        hangs = self.books.hangs
+        self._workers.shutdown(wait=not hangs, cancel_futures=hangs)
+        if hangs:
+            raise LedgerUnavailable(
+                f"The ledger has not answered for {PATIENCE_SECONDS:g} seconds; the service ends without it. "
+                "What was being booked was not released; tacit ledger status shows whether it is there."
+            )
         self.books.close()
 
-    async def in_thread(self, work: Callable[[], _T]) -> _T:
-        """Do what may wait for the ledger or take a while, off the loop; errors become problems."""
+    async def in_thread(self, work: Callable[[], _T], late: Callable[[_T], None] = lambda _: None) -> _T:
+        """Do what may wait for the ledger or take a while, off the loop; errors become problems.
+
+        Nobody waits for a ledger that hangs; ``late`` takes what work brings when nobody waits any more.
+        """
+        running = asyncio.get_running_loop().run_in_executor(self._workers, work)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            while not running.done():
+                await asyncio.wait([running], timeout=_LOOK_SECONDS)
+                if self.books.hangs and not running.done():
+                    running.add_done_callback(lambda done: None if _failed(done) else late(done.result()))
+                    raise problems.ledger_unavailable()
+            return running.result()
         except TacitError as error:
             raise problems.problem_of(error) from error
 
-    async def with_ledger(self, work: Callable[[Ledger], _T]) -> _T:
+    async def with_ledger(self, work: Callable[[Ledger], _T], *, at_length: bool = False) -> _T:
         """The same, with the ledger; where it fails, it is opened anew."""
 
         def use() -> _T:
-            with self.books.using() as ledger:
+            with self.books.using(at_length=at_length) as ledger:
                 return work(ledger)
 
         return await self.in_thread(use)
@@ -182,12 +198,33 @@ class Service:
             )
             await self.in_thread(lambda: self._reserve(request, question.tenant, texts))
             self._submit(request, [text for text in texts if not text.writing.finish])
-            yield Conversation(request, question, texts), _pieces(queue, earlier, len(texts))
+            yield Conversation(request, question, texts), self._pieces(queue, earlier, len(texts))
         finally:
             self.engine.cancel(texts)
             with self._lock:
                 self._open[request.id].asked = False
             self._let_go(request)
+
+    async def _pieces(
+        self, queue: asyncio.Queue[Written | problems.Problem], earlier: Sequence[Written], choices: int
+    ) -> AsyncIterator[Written]:
+        unfinished = set(range(choices))
+        for written in earlier:
+            yield written
+            if written.finish:
+                unfinished.discard(written.choice)
+        while unfinished:
+            try:
+                found = await asyncio.wait_for(queue.get(), _LOOK_SECONDS)
+            except TimeoutError:
+                if self.books.hangs:
+                    raise problems.ledger_unavailable() from None
+                continue
+            if isinstance(found, problems.Problem):
+                raise found
+            yield found
+            if found.finish:
+                unfinished.discard(found.choice)
 
     def _submit(self, request: Request, texts: Sequence[Text]) -> None:
         if not texts:
@@ -218,7 +255,7 @@ class Service:
 
     async def _claimed(self, question: Question) -> Request:
         """A claim that nobody waits for any more is given back."""
-        claiming = asyncio.ensure_future(self.in_thread(lambda: self._claim(question)))
+        claiming = asyncio.ensure_future(self.in_thread(lambda: self._claim(question), late=self._let_go))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -226,7 +263,7 @@ class Service:
             raise
 
     def _give_back(self, claiming: asyncio.Future[Request]) -> None:
-        if not claiming.cancelled() and claiming.exception() is None:
+        if not _failed(claiming):
             self._let_go(claiming.result())
 
     def _claim(self, question: Question) -> Request:
@@ -316,6 +353,10 @@ class Service:
         return self.books.booked.pays_for(self.books.choice.target)
 
 
+def _failed(done: asyncio.Future[Any]) -> bool:
+    return done.cancelled() or done.exception() is not None
+
+
 class _Delivery:
     """Hands pieces from the clerk's thread to a request's own."""
 
@@ -344,20 +385,3 @@ class _Delivery:
             given = found
         with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever asked
             self._loop.call_soon_threadsafe(self._queue.put_nowait, given)
-
-
-async def _pieces(
-    queue: asyncio.Queue[Written | problems.Problem], earlier: Sequence[Written], choices: int
-) -> AsyncIterator[Written]:
-    unfinished = set(range(choices))
-    for written in earlier:
-        yield written
-        if written.finish:
-            unfinished.discard(written.choice)
-    while unfinished:
-        found = await queue.get()
-        if isinstance(found, problems.Problem):
-            raise found
-        yield found
-        if found.finish:
-            unfinished.discard(found.choice)

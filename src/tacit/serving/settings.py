@@ -31,8 +31,6 @@ class Settings:
     target          the price itself (SubMix: how far apart the halves may be), in nats; None: from queries
     guard           what a query may cost a part at most (`submix-guarded`); None: 16 times the price
     cap             no part weighs more; None: the mechanism's own choice
-    support         parts are heard on so many tokens, those that the public model finds likeliest; any other
-                    comes from the public model alone. None: on all
     on_exhausted    what a request gets when a counted budget is used up; SubMix never tells
     slots           texts that are written at the same time
     context         tokens of the longest text, question and answer together
@@ -47,7 +45,6 @@ class Settings:
     target: float | None = None
     guard: float | None = None
     cap: float | None = None
-    support: int | None = None
     on_exhausted: OnExhausted = "public"
     slots: int = 8
     context: int = 1024
@@ -71,8 +68,6 @@ class Settings:
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise InputError(f"{name}={getattr(self, name)}: must be at least {bound}.")
-        if self.support is not None and self.support < 1:
-            raise InputError(f"support={self.support}: must be at least 1, or left out for all tokens.")
         if self.default_tokens > self.most_tokens:
             raise InputError(
                 f"default_tokens={self.default_tokens} is above most_tokens={self.most_tokens}; lower it."

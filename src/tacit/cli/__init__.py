@@ -56,5 +56,5 @@ def _as_interrupts() -> Iterator[list[int]]:
         yield received
     finally:
         for number, handler in before.items():
-            if signal.getsignal(number) is interrupt:  # who ignores them now wants to end in peace
+            if received or signal.getsignal(number) is interrupt:  # else a command ignores them to the end
                 signal.signal(number, handler)

@@ -139,6 +139,8 @@ def with_ledger(tacit: Tacit, path: tuple[str, ...], arguments: list[str]) -> li
         assert tacit("ledger", "init", "runs/submix", "--epsilon", "2").code == 0
     if path == ("ledger", "new-anchor"):
         Path(default_ledger() + ".anchor").unlink()
+    if path == ("keys", "quota"):
+        assert tacit("keys", "create", "acme").code == 0
     if path == ("keys", "revoke"):
         return [*arguments[:2], tacit("keys", "create", "acme", "--json").json()["id"]]
     return arguments

@@ -107,6 +107,11 @@ def test_keys(tacit: Tacit, ensemble: str) -> None:
     assert made["key"].startswith("tacit-")
     assert made["key"] not in str(listed)
     assert (listed["id"], listed["tokens_most"], listed["revoked"]) == (made["id"], 100, None)
+    changed = tacit("keys", "quota", "acme", "--tokens", "250", "--json").json()
+    assert changed == {"name": "acme", "tokens_most": 250, "tokens_used": 0}
+    assert tacit("keys", "quota", "acme", "--json").json()["tokens_most"] is None
+    unknown = tacit("keys", "quota", "nobody", "--tokens", "5")
+    assert (unknown.code, "no tenant nobody" in unknown.err) == (2, True)
     assert tacit("keys", "revoke", made["id"]).code == 0
     (listed,) = tacit("keys", "list", "--json").json()["keys"]
     assert listed["revoked"]

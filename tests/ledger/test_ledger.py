@@ -311,6 +311,12 @@ class TestAnchor:
             ledger.create(people(), FIRST)
         with pytest.raises(RolledBack, match="anchor of another ledger"):
             Ledger.open(str(tmp_path / "b.db"), anchor=anchor, create=True)
+        left = {file.name for file in tmp_path.glob("b.db*")}
+        assert left <= {"b.db.lock"}, "a refusal leaves no ledger behind"
+        with pytest.raises(RolledBack, match="anchor of another ledger"):
+            Ledger.open(str(tmp_path / "c.db"), create=True).close()
+            Ledger.open(str(tmp_path / "c.db"), anchor=anchor, create=True)
+        assert (tmp_path / "c.db").is_file(), "and takes nothing away"
 
     def test_who_begins_a_new_anchor_is_on_record(self, copied: tuple[Path, Path], anchor: Path) -> None:
         path, _ = copied

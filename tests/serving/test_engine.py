@@ -451,6 +451,9 @@ def test_quotas_are_reserved_for_what_runs(place: NewPlace) -> None:
 
         refused = [one for one in asyncio.run(two()) if isinstance(one, Problem)]
         assert [one.code for one in refused] == ["tenant_quota_exceeded"]
+        # What the other one does not use comes back: it is worth asking again.
+        assert refused[0].headers == {"retry-after": "5"}
+        assert "reserved" in str(refused[0])
         assert Access(ledger_of(service)).tenant(TENANT).tokens_used <= 12
 
 

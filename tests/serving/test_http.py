@@ -1295,6 +1295,30 @@ def test_a_service_that_would_tell_too_much_does_not_start(
     assert sentence.endswith(".")
 
 
+def test_a_quota_can_be_changed_while_the_service_runs(server: Server) -> None:
+    made = new_key(server, "grows", tokens=2)
+    headers = {"authorization": f"Bearer {made['key']}"}
+    asked, url = body_for(COMPLETIONS, server.model, max_tokens=3), f"{server.url}/completions"
+    quota = f"{server.admin}/admin/tenants/grows"
+    response = httpx.post(url, json=asked, headers=headers)
+    error = refused(response, 429, "tenant_quota_exceeded")
+    assert "2 are left" in error["message"]
+    assert "lower max_tokens" in error["message"]
+    assert response.headers["x-should-retry"] == "false"
+    assert httpx.put(quota, json={"tokens": 3}).json() == {
+        "name": "grows",
+        "tokens_most": 3,
+        "tokens_used": 0,
+    }
+    assert httpx.post(url, json=asked, headers=headers).status_code == 200
+    refused(httpx.post(url, json=asked, headers=headers), 429, "tenant_quota_exceeded")
+    assert httpx.put(quota, json={"tokens": None}).json()["tokens_most"] is None
+    assert httpx.post(url, json=asked, headers=headers).status_code == 200
+    refused(httpx.put(f"{server.admin}/admin/tenants/nobody", json={"tokens": 3}), 400, "invalid_value")
+    refused(httpx.put(quota, json={"tokens": -1}), 400, "invalid_value")
+    refused(httpx.put(quota, json={}), 400, "invalid_value")
+
+
 def test_a_counted_budget_may_be_an_error_when_it_is_gone(counted: Server) -> None:
     asked = body_for(COMPLETIONS, counted.model)
     with counted.http(**HOOKS) as web:

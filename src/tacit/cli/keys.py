@@ -37,6 +37,33 @@ def create(
 
 
 @app.command()
+def quota(
+    tenant: Annotated[str, typer.Argument(help="Whose quota.", show_default=False)],
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens that the tenant may use in all, those used included; default: no limit.",
+            show_default=False,
+        ),
+    ] = None,
+    ledger: LedgerOption = None,
+    anchor: AnchorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change how many tokens a tenant may use.
+
+    Example:
+
+        tacit keys quota acme --tokens 200000
+    """
+    with open_ledger(ledger, anchor) as book:
+        access = Access(book)
+        access.change_quota(tenant, tokens)
+        found = access.tenant(tenant)
+    console.show(vars(found), as_json=as_json)
+
+
+@app.command()
 def revoke(
     key_id: Annotated[str, typer.Argument(help="The id that `tacit keys list` shows.", show_default=False)],
     ledger: LedgerOption = None,

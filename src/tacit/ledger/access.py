@@ -71,6 +71,11 @@ class Access:
                 (tenant, tokens_most),
             )
 
+    def change_quota(self, tenant: str, tokens_most: int | None) -> None:
+        """The same for a tenant that is there."""
+        self.tenant(tenant)
+        self.set_quota(tenant, tokens_most)
+
     def ensure_tenant(self, tenant: str) -> None:
         """Make a tenant without a limit, unless it is there."""
         if not self._store.run("SELECT 1 FROM tenant WHERE name = ?", (tenant,)):

@@ -30,7 +30,7 @@ from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, RolledBa
 from tacit.ledger.anchor import Anchor, Position
 from tacit.ledger.decisions import Answer, Balance, Decided, Draw, decide, new_entry, now
 from tacit.ledger.entries import GENESIS, Entry, packed
-from tacit.ledger.store import Store, open_store
+from tacit.ledger.store import Store, is_postgres, open_store
 from tacit.ledger.terms import Domain, Model
 from tacit.privacy.filter import NANO, nano, nano_budget
 
@@ -56,10 +56,15 @@ class Ledger:
 
         ``new_anchor`` begins a new one where the anchor is lost; the ledger's entries say so ever after.
         """
+        file = Path(url).expanduser()
+        new = create and not is_postgres(url) and not file.exists()
         store = open_store(url, create=create)
         try:
             return cls(store, anchor, new_anchor=new_anchor)
         except BaseException:
+            if new:  # made by us, a moment ago, and empty; before anybody else can have it
+                for ending in ("", "-wal", "-shm"):
+                    file.with_name(file.name + ending).unlink(missing_ok=True)
             store.close()
             raise
 

@@ -54,6 +54,14 @@ class NewKey(BaseModel):
     tokens: int | None = Field(default=None, ge=0)
 
 
+class NewQuota(BaseModel):
+    """How many tokens a tenant may use in all, those used included; null is no limit."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    tokens: int | None = Field(ge=0)
+
+
 class Fence:
     """Keeps everybody else out of the admin port."""
 
@@ -172,6 +180,15 @@ def admin_app(service: Service, *, password: str | None = None, host: str = "127
             return {"key": key, "id": made.id, "tenant": made.tenant}
 
         return await service.with_ledger(create)
+
+    @app.put("/admin/tenants/{name}")
+    async def change_quota(name: str, asked: NewQuota) -> dict[str, Any]:
+        def change(ledger: Ledger) -> dict[str, Any]:
+            access = Access(ledger)
+            access.change_quota(name, asked.tokens)
+            return vars(access.tenant(name))
+
+        return await service.with_ledger(change)
 
     @app.delete("/admin/keys/{key_id}")
     async def revoke_key(key_id: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tacit.errors import (
     TacitError,
 )
 
+_LATER = {"retry-after": "5"}
 _NEVER_RETRY = {"x-should-retry": "false"}
 
 
@@ -84,26 +85,36 @@ def too_long(tokens: int, context: int) -> Problem:
     )
 
 
-def quota(left: int, wanted: int) -> Problem:
-    """A tenant's tokens are used up."""
+def quota(left: int, reserved: int, wanted: int) -> Problem:
+    """A tenant's tokens do not suffice; those reserved come back where answers end early."""
     return Problem(
         429,
         "tenant_quota_exceeded",
-        f"The request may need {wanted:,} tokens and {left:,} are left of the quota.",
+        f"The request may need {wanted:,} tokens, and {left:,} are left of the quota"
+        f"{_reserved(reserved)}; lower max_tokens{_or_wait(left, wanted)} or ask the operator for more.",
         kind="insufficient_quota",
-        headers=_NEVER_RETRY,
+        headers=_LATER if wanted <= left else _NEVER_RETRY,
     )
 
 
-def exhausted(left: int, wanted: int) -> Problem:
-    """A counted budget does not pay for the request: both numbers are public."""
+def exhausted(left: int, reserved: int, wanted: int) -> Problem:
+    """A counted budget does not pay for the request: all numbers are public."""
     return Problem(
         429,
         "privacy_budget_exhausted",
-        f"The request may need {wanted:,} private tokens and the privacy budget pays for {left:,} more.",
+        f"The request may need {wanted:,} private tokens, and the privacy budget pays for {left:,} more"
+        f"{_reserved(reserved)}; lower max_tokens{_or_wait(left, wanted)}.",
         kind="insufficient_quota",
-        headers=_NEVER_RETRY,
+        headers=_LATER if wanted <= left else _NEVER_RETRY,
     )
+
+
+def _reserved(tokens: int) -> str:
+    return f", of which {tokens:,} are reserved for answers that are being written" if tokens else ""
+
+
+def _or_wait(left: int, wanted: int) -> str:
+    return ", try again later" if wanted <= left else ""
 
 
 def overloaded() -> Problem:

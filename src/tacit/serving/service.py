@@ -339,10 +339,10 @@ class Service:
             with self.books.using() as ledger:
                 left = Access(ledger).tenant(tenant).tokens_left
             if left is not None and wanted > left - mine:
-                raise problems.quota(max(0, left - mine), wanted)
+                raise problems.quota(left, mine, wanted)
             paid_for = self._private_answers_left()
             if paid_for is not None and wanted > paid_for - everybody:
-                raise problems.exhausted(max(0, paid_for - everybody), wanted)
+                raise problems.exhausted(paid_for, everybody, wanted)
             with self._lock:
                 self._open[request.id].texts = texts
 

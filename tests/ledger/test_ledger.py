@@ -158,6 +158,11 @@ class TestTheDatabaseRefuses:
             "DELETE FROM head",
             "UPDATE balance SET spent = 0",
             "UPDATE balance SET budget = 2000000000",
+            "UPDATE domain SET mechanism = 'nonprivate'",
+            "UPDATE domain SET renyi_order = 32",
+            "DELETE FROM domain",
+            "UPDATE model SET domain = domain",
+            "DELETE FROM model",
         ],
     )
     def test_refused(self, ledger: Ledger, statement: str) -> None:
@@ -170,6 +175,26 @@ class TestTheDatabaseRefuses:
 
 
 class TestSurvival:
+    def test_a_ledger_of_an_earlier_version_is_brought_up_to_date(self, url: str, anchor: Path) -> None:
+        with Ledger.open(url, anchor=anchor, create=True) as ledger:
+            ledger.create(people(), FIRST)
+            tokens(ledger, draw(0, 0.1, 0.1))
+            names = {"domain_is_never_removed": "domain", "terms_are_never_changed": "domain"}
+            names |= {"model_is_never_changed": "model"}
+            names |= (
+                {"model_is_never_removed": "model"}
+                if ledger.store.dialect == "sqlite"
+                else {"model_is_never_emptied": "model"}
+            )
+            for name, table in names.items():
+                on = "" if ledger.store.dialect == "sqlite" else f" ON {table}"
+                ledger.store.run(f"DROP TRIGGER {name}{on}")
+            ledger.store.run("DELETE FROM migration WHERE number = 2")
+        with Ledger.open(url, anchor=anchor) as ledger:
+            verify(ledger, PEOPLE)
+            with pytest.raises(LedgerRefused), ledger.store.transaction():
+                ledger.store.run("DELETE FROM model")
+
     def test_everything_is_there_again(self, url: str, anchor: Path) -> None:
         with Ledger.open(url, anchor=anchor, create=True) as ledger:
             ledger.create(people(), FIRST)
@@ -403,9 +428,10 @@ class TestAnchor:
 def drop_triggers(ledger: Ledger) -> None:
     """As somebody may who can alter the schema."""
     tables = {"nothing_is_given_back": "balance", "head_is_never_removed": "head", "stop_is_for_good": "head"}
-    tables |= {"entry_is_never_changed": "entry"}
+    tables |= {"entry_is_never_changed": "entry", "model_is_never_changed": "model"}
+    tables |= {"domain_is_never_removed": "domain", "terms_are_never_changed": "domain"}
     if ledger.store.dialect == "sqlite":
-        tables |= {"entry_is_never_removed": "entry"}
+        tables |= {"entry_is_never_removed": "entry", "model_is_never_removed": "model"}
     for name, table in tables.items():
         on = "" if ledger.store.dialect == "sqlite" else f" ON {table}"
         ledger.store.run(f"DROP TRIGGER {name}{on}")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.mechanisms import Certified, Individual, SubMix
+from tacit.mechanisms.choice import MechanismChoice
 from tacit.mechanisms.public_centred import cap_for, shared_mass
 from tacit.mechanisms.submix import sums_without_each
 from tacit.privacy import renyi_divergence, symmetric_renyi_divergence
@@ -299,3 +300,12 @@ def test_paper_order_of_mixing_is_the_divergence_of_the_transcript_of_one_query(
     )
     assert float(mixture.charges[0]) == pytest.approx(expected, rel=1e-8)
     assert math.isfinite(expected)
+
+
+def test_a_guard_without_a_cap_takes_the_one_of_certified_mixing_at_that_price() -> None:
+    guarded = MechanismChoice("submix", target=0.001, guard=0.03).build(8)
+    assert guarded == SubMix(2.0, 0.001, guard=0.03, cap=cap_for(8, order=2.0, target=0.03))
+    assert MechanismChoice("submix", target=0.001, guard=0.03, cap=0.9).build(8) == SubMix(
+        2.0, 0.001, guard=0.03, cap=0.9
+    )
+    assert MechanismChoice("submix", target=0.001).build(8) == SubMix(2.0, 0.001)

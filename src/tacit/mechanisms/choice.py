@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from tacit.errors import InputError
 from tacit.mechanisms.baselines import GNMax, NonPrivate, Public, SubsampleAggregate
 from tacit.mechanisms.certified import Certified, Individual
+from tacit.mechanisms.public_centred import cap_for
 from tacit.mechanisms.submix import Mixing, SubMix, Weights
 
 MechanismName = Literal[
@@ -56,6 +57,9 @@ class MechanismChoice:
         """The mechanism for an ensemble of ``parts``; noise is set so that a query costs the target."""
         cap = {} if self.cap is None else {"cap": self.cap}
         if self.name == "submix":
+            if self.guard is not None and self.cap is None:
+                # The guard is the loss of certified mixing, and what is best for one is best for the other.
+                cap = {"cap": cap_for(parts, order=self.order, target=self.guard)}
             return SubMix(
                 self.order, self.target, mixing=self.mixing, weights=self.weights, guard=self.guard, **cap
             )

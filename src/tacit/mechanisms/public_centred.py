@@ -23,7 +23,7 @@ from torch import Tensor
 from tacit.errors import InputError
 from tacit.mechanisms.divergence import symmetric_divergence
 from tacit.mechanisms.pmfs import MemberPmfs
-from tacit.mechanisms.weights import MARGIN, allowed_excess, largest_weights
+from tacit.mechanisms.weights import MARGIN, NEARLY_QUADRATIC, ROUGH_STEPS, allowed_excess, largest_weights
 
 # What the cap is chosen for. Parts lie at chi-squared distances from the public model that are lognormal
 # around a median, and a weight w keeps 1 - (1-w)^2 of a part's improvement: both are guesses that fit what
@@ -86,9 +86,12 @@ def weights_within(
     base = pmfs.public.unsqueeze(1)
     gap = parts - base
     excess = allowed_excess(order, loss) / c
-    limit = torch.tensor(cap / (k * c), dtype=torch.float64)
+    highest = cap / (k * c)
+    limit = torch.tensor(highest, dtype=torch.float64)
     if order == 2:
-        # m~ against r is w^2 sum d^2/r: no search. What is left to search is r against m~.
+        # m~ against r is w^2 sum d^2/r: no search. What is left to search is r against m~, and in single
+        # precision first; one evaluation in double precision then proves the bound, by convexity.
+        easy = highest <= NEARLY_QUADRATIC
         forward = ((excess * MARGIN) / (gap.square() / base).sum(-1)).sqrt()
         scaled = largest_weights(
             parts.unsqueeze(2),
@@ -97,7 +100,8 @@ def weights_within(
             order=order,
             excess=excess,
             limit=torch.fmin(limit, forward),  # 0/0 is a part that answers as the public model
-            exact_steps=2 if pmfs.single_precision else None,
+            rough_steps=4 if easy else ROUGH_STEPS,
+            exact_steps=(1 if easy else 2) if pmfs.single_precision else None,
         )
     else:
         scaled = largest_weights(

@@ -28,7 +28,7 @@ from tacit.mechanisms.divergence import DivergenceSum, blocks_of
 from tacit.mechanisms.mixture import ABSOLUTE_SAFETY, RELATIVE_SAFETY, Mixture, padded
 from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
 from tacit.mechanisms.public_centred import check_mixing, weights_within
-from tacit.mechanisms.weights import allowed_excess, largest_weights
+from tacit.mechanisms.weights import ROUGH_STEPS, ROUGH_STEPS_ALONE, allowed_excess, largest_weights
 
 _LEAST_GUARD = 1e-9  # budgets are counted in billionths
 Mixing = Literal["per_part", "averaged"]
@@ -100,6 +100,7 @@ class SubMix:
             order=self.order,
             excess=allowed_excess(self.order, self.target),
             limit=torch.tensor(self.cap, dtype=torch.float64),
+            rough_steps=ROUGH_STEPS_ALONE if fast else ROUGH_STEPS,
             exact_steps=0 if fast else None,
         )
         if self.guard is not None:

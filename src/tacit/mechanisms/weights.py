@@ -21,10 +21,15 @@ from torch import Tensor
 from tacit.mechanisms.divergence import blocks_of, phi
 
 # Evaluations: in single precision to come near (order 2, where nothing overflows), in double precision to
-# arrive and to prove. The hard cases of the tests need all of them; ordinary ones arrive after half.
+# arrive and to prove. Where weights reach 1 the hard cases of the tests need all of them; ordinary ones
+# arrive after half.
 ROUGH_STEPS = 8
 EXACT_STEPS = 8
 EXACT_STEPS_OTHERWISE = 24
+# For members in single precision: five keep at least 0.999 of the largest weight, memorising halves apart.
+ROUGH_STEPS_ALONE = 5
+# Up to this weight enough of the public model is left for E to be nearly a parabola: few steps arrive.
+NEARLY_QUADRATIC = 0.8
 # The bound is met with this much to spare, for the rounding of the evaluation itself.
 MARGIN = 1 - 1e-11
 # logit of the smallest and, mirrored, the largest weight that is looked at: 4e-18.
@@ -45,6 +50,7 @@ def largest_weights(
     order: float,
     excess: Tensor,
     limit: Tensor,
+    rough_steps: int = ROUGH_STEPS,
     exact_steps: int | None = None,
 ) -> Tensor:
     """For each row, the largest weight up to ``limit`` whose excess is at most ``excess``.
@@ -54,6 +60,7 @@ def largest_weights(
     public       [N, V] the base r, above 0 everywhere
     excess       [N, k] or broadcastable
     limit        [N, k] or broadcastable, within [0, 1]
+    rough_steps  evaluations in single precision (order 2 only)
     exact_steps  evaluations in double precision; 0 (order 2 only) leaves the bound kept to single precision
     Returns [N, k]: the smallest over directions, feasible in each.
     """
@@ -67,7 +74,7 @@ def largest_weights(
         rough = _Pair(targets.float(), differences.float(), public.float(), order)
         # At weight 1 nothing of the public model is left to keep a sum finite in single precision.
         ceiling = top.float().clamp(max=1 - 2**-23)
-        found = _approach(rough.start(bound.float()), rough, bound.float(), ceiling, ROUGH_STEPS)
+        found = _approach(rough.start(bound.float()), rough, bound.float(), ceiling, rough_steps)
         if exact_steps == 0:
             # Single precision knows the bound to a few parts in a million; keep that far away from it.
             settled = torch.where(found.feasible >= ceiling, top, found.feasible.double() * (1 - 1e-5))

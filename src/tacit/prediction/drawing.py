@@ -23,7 +23,7 @@ from tacit.mechanisms.sampling import RandBelow
 from tacit.privacy.filter import NANO, nano
 
 # Queries are mixed together up to so many probabilities; more would wait for memory (measured).
-_ELEMENTS_TOGETHER = 2**21
+_ELEMENTS_TOGETHER = 2**20
 
 
 def check_halves(mechanism: Mechanism, halves: int) -> None:

@@ -1,0 +1,16 @@
+"""From scores to claims: what an attack's success proves, how sure that is, and what it says of a guarantee.
+
+NumPy and SciPy only. Every procedure here has a false-alarm rate of at most its level on null data; the tests
+simulate or enumerate it.
+"""
+
+from tacit.audit.bounds import EpsilonLowerBound, exposure_bound, one_run_bound, separation_bound
+from tacit.audit.gaussian import gaussian_one_run_bound
+
+__all__ = [
+    "EpsilonLowerBound",
+    "exposure_bound",
+    "gaussian_one_run_bound",
+    "one_run_bound",
+    "separation_bound",
+]

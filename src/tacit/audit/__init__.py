@@ -6,11 +6,16 @@ simulate or enumerate it.
 
 from tacit.audit.bounds import EpsilonLowerBound, exposure_bound, one_run_bound, separation_bound
 from tacit.audit.gaussian import gaussian_one_run_bound
+from tacit.audit.thresholds import CoinScores, multi_split_bound, preregistered_bound, split_bound
 
 __all__ = [
+    "CoinScores",
     "EpsilonLowerBound",
     "exposure_bound",
     "gaussian_one_run_bound",
+    "multi_split_bound",
     "one_run_bound",
+    "preregistered_bound",
     "separation_bound",
+    "split_bound",
 ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import InputError
-from tacit.statistics import Estimate, Side, bootstrap_over_users, clopper_pearson
+from tacit.statistics import Estimate, Side, bootstrap_over_users, clopper_pearson, percentile_interval
 
 
 def test_clopper_pearson_matches_published_values() -> None:
@@ -122,6 +122,15 @@ def test_bootstrap_edge_cases() -> None:
     for bad in ([], [[math.nan, 1.0]], [1.0, 2.0]):
         with pytest.raises(InputError, match="sums"):
             bootstrap_over_users(bad, ratio)
+
+
+def test_a_percentile_interval_holds_its_value_and_claims_nothing_from_nothing() -> None:
+    draws = np.append(np.linspace(0, 1, 101), [math.nan, math.inf])
+    middle = percentile_interval(0.5, draws, confidence=0.9, method="m")
+    assert (middle.low, middle.high) == pytest.approx((0.05, 0.95))
+    assert percentile_interval(2.0, draws, confidence=0.9, method="m").high == 2
+    nothing = percentile_interval(2.0, np.array([math.nan]), confidence=0.9, method="m")
+    assert (nothing.low, nothing.high) == (-math.inf, math.inf)
 
 
 def test_an_estimate_survives_json_and_refuses_nonsense() -> None:

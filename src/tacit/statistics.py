@@ -137,8 +137,18 @@ def bootstrap_over_users(
         counts = generator.multinomial(users, np.full(users, 1 / users), size=min(rows, resamples - start))
         with np.errstate(divide="ignore", invalid="ignore"):
             parts.append(np.asarray(statistic(counts.astype(np.float64) @ totals), dtype=np.float64))
-    draws = np.concatenate(parts)
+    return percentile_interval(value, np.concatenate(parts), confidence=confidence, method=method)
+
+
+def percentile_interval(value: float, draws: FloatArray, *, confidence: float, method: str) -> Estimate:
+    """An estimate and the middle share of its resampled values; undefined ones are left out.
+
+    The percentile interval of a skewed statistic can miss the estimate itself. It must not be shown so, and
+    is widened to hold it. Where no resample is defined, nothing is claimed.
+    """
+    _require_confidence(confidence)
     draws = draws[np.isfinite(draws)]
+    if len(draws) == 0:
+        return Estimate(value, -math.inf, math.inf, confidence, f"{method}: none defined")
     low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
-    # The percentile interval of a skewed statistic can miss the estimate itself; it must not be shown so.
     return Estimate(value, min(float(low), value), max(float(high), value), confidence, method)

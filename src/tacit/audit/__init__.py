@@ -4,8 +4,17 @@ NumPy and SciPy only. Every procedure here has a false-alarm rate of at most its
 simulate or enumerate it.
 """
 
-from tacit.audit.bounds import EpsilonLowerBound, exposure_bound, one_run_bound, separation_bound
+from tacit.audit.bounds import EpsilonLowerBound, Neighbours, exposure_bound, one_run_bound, separation_bound
 from tacit.audit.gaussian import gaussian_one_run_bound
+from tacit.audit.multiple import AdjustedAttack, holm
+from tacit.audit.nulls import (
+    ExposureBand,
+    Memorisation,
+    exposure,
+    exposure_band,
+    exposure_p_value,
+    memorisation,
+)
 from tacit.audit.resampling import cluster_auc, group_auc
 from tacit.audit.roc import (
     ChosenAccuracy,
@@ -20,17 +29,26 @@ from tacit.audit.roc import (
 from tacit.audit.thresholds import CoinScores, multi_split_bound, preregistered_bound, split_bound
 
 __all__ = [
+    "AdjustedAttack",
     "ChosenAccuracy",
     "CoinScores",
     "EpsilonLowerBound",
+    "ExposureBand",
+    "Memorisation",
+    "Neighbours",
     "RocCurve",
     "TprAtFpr",
     "auc",
     "chosen_accuracy",
     "cluster_auc",
+    "exposure",
+    "exposure_band",
     "exposure_bound",
+    "exposure_p_value",
     "gaussian_one_run_bound",
     "group_auc",
+    "holm",
+    "memorisation",
     "multi_split_bound",
     "one_run_bound",
     "preregistered_bound",

@@ -181,7 +181,10 @@ def chosen_accuracy(
     half_in, half_out = len(inside) // 2, len(outside) // 2
     curve = roc_curve(inside[:half_in], outside[:half_out])
     right = curve.true_positive_rates * half_in + (1 - curve.false_positive_rates) * half_out
-    threshold = float(curve.thresholds[int(np.argmax(right))])
+    best = int(np.argmax(right))
+    # Halfway to the next lower score: at a member's own score, the next member would often fall below.
+    lower = min(best + 1, len(right) - 1)
+    threshold = float(curve.thresholds[[best, lower]].mean())
     rest_in, rest_out = inside[half_in:], outside[half_out:]
     hits = int((rest_in >= threshold).sum() + (rest_out < threshold).sum())
     total = len(rest_in) + len(rest_out)

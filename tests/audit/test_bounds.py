@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.audit import EpsilonLowerBound, exposure_bound, one_run_bound, separation_bound
+from tacit.audit import EpsilonLowerBound, exposure_bound, one_run_bound, separation_bound, strongest
 from tacit.audit.bounds import one_run_p_value
 from tacit.errors import InputError
 
@@ -86,6 +86,17 @@ def test_one_run_p_value_against_the_formula_term_by_term(
     ]
     expected = sum(law[correct:]) + 2 * canaries * delta * max(between)
     assert one_run_p_value(epsilon, correct, guesses, canaries, delta) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(("correct", "guesses"), [(5_000, 9_000), (4_700, 9_000), (9_000, 9_000)])
+def test_one_run_p_value_of_many_guesses_looks_at_every_step(correct: int, guesses: int) -> None:
+    delta = 1e-4
+    for epsilon in (0.0, 0.1):
+        law = stats.binom(guesses, odds_to_share(epsilon))
+        steps = np.arange(1, correct + 1)
+        between = (law.cdf(correct - 1) - law.cdf(correct - steps - 1)) / steps
+        expected = law.sf(correct - 1) + 2 * guesses * delta * between.max()
+        assert one_run_p_value(epsilon, correct, guesses, guesses, delta) == pytest.approx(expected, rel=1e-9)
 
 
 @cache
@@ -237,7 +248,7 @@ def test_choosing_the_best_list_size_without_correction_would_be_noticed() -> No
     p_values = stats.binom.sf(hits - 1, total, np.array(sizes) / candidates)
     assert (p_values.min(axis=1) <= LEVEL).mean() > 2 * LEVEL
     corrected = [
-        exposure_bound(ranks=row, candidates=candidates, list_sizes=sizes).epsilon > 0 for row in ranks[:300]
+        exposure_bound(ranks=row, candidates=candidates, list_sizes=sizes).epsilon > 0 for row in ranks[:150]
     ]
     assert np.mean(corrected) <= LEVEL
 
@@ -293,9 +304,26 @@ def test_repeated_canaries_are_a_group(delta: float) -> None:
     assert one_run_p_value(4 * together, 38, 40, 40, whole) == pytest.approx(0.05, abs=1e-6)
 
 
+def test_the_strongest_of_several_pays_for_all() -> None:
+    bounds = [one_run_bound(correct=v, guesses=20, canaries=20, confidence=0.99) for v in (15, 20, 11)]
+    found = strongest(bounds)
+    assert found.epsilon == bounds[1].epsilon
+    assert found.confidence == pytest.approx(0.97)
+    assert "highest of 3" in found.method
+    assert strongest(bounds[:1]).method == bounds[0].method
+    with pytest.raises(InputError, match="same delta"):
+        strongest([bounds[0], bounds[1].per("user")])
+    with pytest.raises(InputError, match="same delta"):
+        strongest([])
+    with pytest.raises(InputError, match="raise each confidence"):
+        strongest([one_run_bound(correct=2, guesses=2, canaries=2, confidence=0.7)] * 2)
+
+
 def test_a_bound_is_a_value_and_refuses_nonsense() -> None:
     found = one_run_bound(correct=9, guesses=10, canaries=20, delta=1e-6, neighbours="replace")
     assert EpsilonLowerBound.from_json(found.to_json()) == found
+    assert found.unit is None
+    assert EpsilonLowerBound.from_json(found.per("part").to_json()).unit == "part"
     assert found.estimate.low == found.epsilon
     assert found.estimate.high == math.inf
     assert not found.shows_nothing

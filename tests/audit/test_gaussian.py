@@ -17,6 +17,7 @@ from tacit.audit.trade_offs import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_inverse,
+    gaussian_mu,
     refutes,
 )
 from tacit.errors import InputError
@@ -97,10 +98,12 @@ def test_gaussian_delta_against_an_integral() -> None:
         expected = integrate.quad(excess, edge, edge + 12, epsabs=1e-16)[0]
         assert gaussian_delta(mu, epsilon) == pytest.approx(expected, rel=1e-6)
         assert gaussian_epsilon(mu, expected) == pytest.approx(epsilon, rel=1e-5)
+        assert gaussian_mu(epsilon, expected) == pytest.approx(mu, rel=1e-5)
     assert gaussian_epsilon(0.0, 1e-5) == 0
     assert gaussian_delta(0.0, 1.0) == 0
-    with pytest.raises(InputError, match="delta"):
-        gaussian_epsilon(1.0, 0.0)
+    for solve in (gaussian_epsilon, gaussian_mu):
+        with pytest.raises(InputError, match="delta"):
+            solve(1.0, 0.0)
 
 
 @cache

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +29,7 @@ from scipy import optimize, special, stats
 
 from tacit.audit.trade_offs import approximate_inverse, iterated, refutes
 from tacit.errors import InputError
+from tacit.privacy import Unit
 from tacit.statistics import Estimate, clopper_pearson
 
 Neighbours = Literal["add/remove", "replace", "mask"]
@@ -47,6 +48,7 @@ class EpsilonLowerBound:
     family      ``any``: holds for every mechanism. ``gaussian``: holds only for mechanisms whose trade-off
                 is that of a Gaussian, and contradicts no other claim
     mu          the Gaussian parameter behind ``epsilon``, in the Gaussian family
+    unit        whose text the neighbours differ in; None until the caller says so with :meth:`per`
     """
 
     epsilon: float
@@ -56,6 +58,7 @@ class EpsilonLowerBound:
     neighbours: Neighbours = "add/remove"
     family: Family = "any"
     mu: float | None = None
+    unit: Unit | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no bound: it would be shown as evidence."""
@@ -70,6 +73,10 @@ class EpsilonLowerBound:
     def shows_nothing(self) -> bool:
         """Whether even a perfectly private mechanism could have looked like this."""
         return self.epsilon == 0
+
+    def per(self, unit: Unit) -> EpsilonLowerBound:
+        """The same bound, said to be about neighbours that differ in the text of one such unit."""
+        return replace(self, unit=unit)
 
     @property
     def estimate(self) -> Estimate:
@@ -158,9 +165,15 @@ def one_run_p_value(epsilon: float, correct: int, guesses: int, canaries: int, d
     tail = 1.0 if correct == 0 else float(special.betainc(correct, guesses - correct + 1, share))
     if delta == 0 or correct == 0:
         return tail
-    below = np.concatenate([[0.0], stats.binom.cdf(np.arange(correct), guesses, share)])  # P[W < 0..correct]
-    steps = np.arange(correct, 0, -1)
-    return tail + 2 * canaries * delta * float(((below[-1] - below[:-1]) / steps).max())
+    most = float(stats.binom.cdf(correct - 1, guesses, share))
+    best, begin, width = 0.0, 1, 1024
+    # P[...]/i is at most 1/i: once that is below the best, no later i can be better.
+    while begin <= correct and best * begin < most:
+        steps = np.arange(begin, min(begin + width, correct + 1))
+        between = most - stats.binom.cdf(correct - steps - 1, guesses, share)
+        best = max(best, float((between / steps).max()))
+        begin, width = begin + width, 2 * width
+    return tail + 2 * canaries * delta * best
 
 
 def exposure_bound(
@@ -232,6 +245,21 @@ def exposure_bound(
         f"corrected over {len(sizes)} list sizes"
     )
     return EpsilonLowerBound(bounds[best], delta, confidence, method, relation)
+
+
+def strongest(bounds: Sequence[EpsilonLowerBound]) -> EpsilonLowerBound:
+    """The highest of several bounds on one thing, at what is left of the confidence when their errors add
+    up."""
+    if len({(one.delta, one.neighbours, one.family, one.unit) for one in bounds}) != 1:
+        raise InputError(
+            "Expected at least one bound, and all for the same delta, neighbours, family and unit."
+        )
+    error = sum(1 - one.confidence for one in bounds)
+    if error > 0.5:
+        raise InputError(f"Expected errors that add up to at most 0.5, not {error:g}; raise each confidence.")
+    best = max(bounds, key=lambda one: one.epsilon)
+    among = f"; the highest of {len(bounds)} bounds" if len(bounds) > 1 else ""
+    return replace(best, confidence=1 - error, method=best.method + among)
 
 
 def last_refuted(

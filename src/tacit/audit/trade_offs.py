@@ -103,3 +103,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))  # the zCDP bound: delta is smaller there
     return float(optimize.brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, high))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The mu whose epsilon at delta is this one: :func:`gaussian_epsilon` solved for mu."""
+    if not 0 < delta < 1:
+        raise InputError(f"Expected 0 < delta={delta} < 1: a Gaussian has no finite epsilon at delta = 0.")
+    high = 1.0
+    while gaussian_delta(high, epsilon) <= delta:
+        high *= 2
+    return float(optimize.brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 0.0, high))

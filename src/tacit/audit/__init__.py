@@ -1,10 +1,19 @@
 """From scores to claims: what an attack's success proves, how sure that is, and what it says of a guarantee.
 
-NumPy and SciPy only. Every procedure here has a false-alarm rate of at most its level on null data; the tests
-simulate or enumerate it.
+The statistics are NumPy and SciPy only. Lower bounds, p-values and verdicts are wrong at most as often as
+they say; the tests enumerate or simulate it. Intervals that resample users or secrets, and DeLong's, are
+approximate.
 """
 
-from tacit.audit.bounds import EpsilonLowerBound, Neighbours, exposure_bound, one_run_bound, separation_bound
+from tacit.audit.bounds import (
+    EpsilonLowerBound,
+    Neighbours,
+    exposure_bound,
+    one_run_bound,
+    separation_bound,
+    strongest,
+)
+from tacit.audit.disparity import Disparity, measure_disparity
 from tacit.audit.gaussian import gaussian_one_run_bound
 from tacit.audit.multiple import AdjustedAttack, holm
 from tacit.audit.nulls import (
@@ -15,6 +24,7 @@ from tacit.audit.nulls import (
     exposure_p_value,
     memorisation,
 )
+from tacit.audit.planning import Design, PlanRow, detectable, plan_audit
 from tacit.audit.resampling import cluster_auc, group_auc
 from tacit.audit.roc import (
     ChosenAccuracy,
@@ -27,20 +37,29 @@ from tacit.audit.roc import (
     tpr_at_fpr,
 )
 from tacit.audit.thresholds import CoinScores, multi_split_bound, preregistered_bound, split_bound
+from tacit.audit.verdicts import Claim, Judgement, Leak, Verdict, judge
 
 __all__ = [
     "AdjustedAttack",
     "ChosenAccuracy",
+    "Claim",
     "CoinScores",
+    "Design",
+    "Disparity",
     "EpsilonLowerBound",
     "ExposureBand",
+    "Judgement",
+    "Leak",
     "Memorisation",
     "Neighbours",
+    "PlanRow",
     "RocCurve",
     "TprAtFpr",
+    "Verdict",
     "auc",
     "chosen_accuracy",
     "cluster_auc",
+    "detectable",
     "exposure",
     "exposure_band",
     "exposure_bound",
@@ -48,13 +67,17 @@ __all__ = [
     "gaussian_one_run_bound",
     "group_auc",
     "holm",
+    "judge",
+    "measure_disparity",
     "memorisation",
     "multi_split_bound",
     "one_run_bound",
+    "plan_audit",
     "preregistered_bound",
     "roc_curve",
     "separation_bound",
     "separation_p_value",
     "split_bound",
+    "strongest",
     "tpr_at_fpr",
 ]

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tacit.audit._separation import EpsilonLowerBound, separation_bound  # tacit.audit.bounds, once it is here
+from tacit.audit.bounds import EpsilonLowerBound, separation_bound
 from tacit.audit.realised_loss import ABSOLUTE_TOLERANCE, MEANINGFUL_FACTOR, RELATIVE_TOLERANCE, Verdict
 from tacit.audit.transcripts_divergence import (
     MOST_ENUMERATED,

@@ -250,10 +250,15 @@ def draw_canaries(
         nonce=nonce,
         canaries=tuple(canaries),
         candidates=space.size,
-        word_list=None if words is None else _digest(list(words)),
+        word_list=None if words is None else word_list_digest(words),
         cost=_cost(canaries, documents, characters),
     )
     return replace(manifest, commitment=manifest.commit())
+
+
+def word_list_digest(words: Sequence[str]) -> str:
+    """What a manifest keeps of a word list: enough to know it again."""
+    return _digest(list(words))
 
 
 def _cost(canaries: Sequence[Canary], documents: int, characters: int) -> PlantingCost:

@@ -40,6 +40,9 @@ class Engine(TextMemory, Protocol):
     def read(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> None:
         """The same without logits."""
 
+    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        """Let slots remember the first ``length`` tokens of another."""
+
     def score(self, tokens: Tensor, block: int) -> Iterator[Tensor]:
         """Logits of whole texts, [models, texts, up to block positions, vocabulary] at a time."""
 
@@ -106,6 +109,16 @@ class EnsembleExecutor(OpenTexts):
                 f"A step takes one token for each slot, not {len(tokens)} for {len(slots)}; give as many."
             )
         return self._advance(slots, self._ids([[token] for token in tokens]))
+
+    def extend(self, source: int, slots: Sequence[int], tokens: Sequence[Sequence[int]]) -> Tensor:
+        """Let slots hold the text of ``source`` and as many tokens more each: one beginning, many branches.
+
+        Whatever the slots held is forgotten. Logits after the last token, [models, slots given, vocabulary].
+        """
+        if not slots or len(slots) != len(tokens) or source in slots or not tokens[0]:
+            raise ModelError("An extension takes tokens for each slot, and none for the slot it starts from.")
+        self._engine.copy(source, slots, self._table.copy(source, slots))
+        return self._advance(slots, self._ids([list(row) for row in tokens]))
 
     def score(self, tokens: Tensor, *, block: int = DEFAULT_BLOCK) -> Iterator[ScoredBlock]:
         """Logits at every position of [texts, time] token ids, teacher-forced, ``block`` positions at a time.

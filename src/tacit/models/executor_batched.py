@@ -48,6 +48,10 @@ class BatchedEngine:
         if isinstance(self.memory, StateSlots):
             self.memory.clear(slot)
 
+    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        """Let slots remember what another does."""
+        self.memory.copy(source, targets, length)
+
     def advance(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> Tensor:
         """Read [texts, time] tokens into slots; logits after the last one, [models, texts, vocabulary]."""
         return self.advance_some(slots, starts, tokens, None).view(self.models, len(slots), -1)

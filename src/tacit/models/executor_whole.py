@@ -57,6 +57,11 @@ class WholeModelsEngine:
             if isinstance(memory, StateSlots):
                 memory.clear(slot)
 
+    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        """Let slots remember what another does."""
+        for memory in self._memories:
+            memory.copy(source, targets, length)
+
     def advance(self, slots: Sequence[int], starts: Sequence[int], tokens: Tensor) -> Tensor:
         """Read [texts, time] tokens into slots; logits after the last one, [models, texts, vocabulary]."""
         relay = _TrunkRelay(open=self.trunk_layers > 0)

@@ -62,6 +62,15 @@ class SlotTable:
                 )
         return starts
 
+    def copy(self, source: int, targets: Sequence[int]) -> int:
+        """Let open slots hold as much as ``source`` does; how many tokens that is."""
+        length = self.length(source)
+        for slot in targets:
+            self.length(slot)
+        for slot in targets:
+            self._length[slot] = length
+        return length
+
     def advance(self, slots: Sequence[int], new_tokens: int) -> None:
         """Count tokens whose keys and values, or states, have been written."""
         for slot in slots:
@@ -110,6 +119,12 @@ class KVSlots:
         all_keys, all_values = self.layer(layer, like)
         return all_keys[copies, slot, :, :end], all_values[copies, slot, :, :end]
 
+    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        """Give slots the first ``length`` positions of another."""
+        for tensors in self._layers.values():
+            for tensor in tensors:
+                tensor[:, list(targets), :, :length] = tensor[:, source, :, :length].unsqueeze(1)
+
 
 class StateSlots:
     """Recurrent states of an LSTM: per layer hidden and cell state, [copies of the layer, slots, size]."""
@@ -122,6 +137,12 @@ class StateSlots:
         for layer in self._layers:
             for state in layer:
                 state[:, slot] = 0
+
+    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        """Give slots the state of another; ``length`` says nothing here."""
+        for layer in self._layers:
+            for state in layer:
+                state[:, list(targets)] = state[:, source].unsqueeze(1)
 
     def read(self, slots: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
         """Hidden and cell state of some slots for every layer, rows model-major."""

@@ -1,0 +1,344 @@
+"""Exposure of all canaries of a manifest: which way of ranking each secret gets, and what came out.
+
+Canaries behind one prefix are ranked together. First the secrets alone: their probability p bounds the rank
+by 1/p. Those whose bound is within the budget are ranked by branch and bound, exactly. The others are ranked
+by enumerating everything where that is within the budget or asked for, and else by sampling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from tacit.attacks.exposure.candidates import (
+    CandidateTree,
+    CandidateTrie,
+    candidate_trie,
+    digit_continuations,
+)
+from tacit.attacks.exposure.ensembles import MechanismScorer
+from tacit.attacks.exposure.packed import enumerate_all
+from tacit.attacks.exposure.ranking import (
+    Rank,
+    Ranked,
+    Rule,
+    ScoreKind,
+    Walked,
+    branch_and_bound,
+    ranks,
+    walk,
+)
+from tacit.attacks.exposure.report import CanaryExposure, ExposureMethod, ExposureReport, estimates
+from tacit.attacks.exposure.sampled import sampled_ranks
+from tacit.attacks.exposure.states import ModelScorer, Root, Scorer
+from tacit.attacks.exposure.symbols import SymbolTree
+from tacit.corpus.canaries import Canary, CanaryManifest, word_list_digest
+from tacit.errors import InputError, ModelError
+from tacit.mechanisms.choice import MechanismChoice
+from tacit.models.ensemble import Ensemble
+from tacit.models.loading import PublicModel
+from tacit.models.tokenizer import PublicTokenizer
+from tacit.models.trained import TrainedModel
+from tacit.progress import Progress, Silent
+
+Checked = Literal["every", "scored"]
+_MOST_ENUMERATED: Final = 2_000_000
+_DIGITS: Final = "0123456789"
+
+
+@dataclass(frozen=True)
+class ExposureSettings:
+    """How exposure is measured.
+
+    score       rank by log-probability, or by perplexity as in CRT
+    budget      forward positions that one search may take for the canaries of a prefix
+    samples     draws for secrets that a search would not reach within the budget
+    full        enumerate all candidates, whatever that takes
+    check       encode every candidate beforehand, or build the tree from its symbols and check those that
+                are scored (spaces of more than two million candidates always do the latter)
+    confidence  of sampled intervals
+    seed        of the draws; None is the system's
+    rows        texts in one step; None is what memory allows
+    """
+
+    score: ScoreKind = "logprob"
+    budget: int = 20_000
+    samples: int = 2_000
+    full: bool = False
+    check: Checked = "every"
+    confidence: float = 0.95
+    seed: int | None = None
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        Rule(self.score)
+        if self.budget < 1 or self.samples < 1 or (self.rows is not None and self.rows < 1):
+            raise InputError(
+                f"Expected budget={self.budget}, samples={self.samples} and rows={self.rows} >= 1, "
+                "e.g. 20000, 2000 and 512."
+            )
+        if not 0 < self.confidence < 1:
+            raise InputError(f"Expected 0 < confidence={self.confidence} < 1, e.g. 0.95.")
+        if self.check not in ("every", "scored"):
+            raise InputError(f"Expected check={self.check!r} to be every or scored.")
+
+
+@dataclass(frozen=True)
+class MechanismTarget:
+    """An ensemble and the mechanism, with its price, that answers from it."""
+
+    ensemble: Ensemble
+    choice: MechanismChoice
+
+    @property
+    def public(self) -> PublicModel:
+        """The ensemble's public model."""
+        return self.ensemble.public
+
+
+@dataclass(frozen=True)
+class GroupExposure:
+    """The ranks of all known candidates of a tree, in their order."""
+
+    walked: Walked
+    ranks: tuple[Rank, ...]
+    methods: tuple[ExposureMethod, ...]
+    p_values: tuple[float | None, ...]
+    positions: int
+
+
+def measure_exposure(
+    target: TrainedModel | PublicModel | MechanismTarget,
+    manifest: CanaryManifest,
+    *,
+    settings: ExposureSettings | None = None,
+    words: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> ExposureReport:
+    """Rank every canary's secret, inserted or not, among the space that it was drawn from."""
+    settings, progress = settings or ExposureSettings(), progress or Silent()
+    public = target if isinstance(target, PublicModel) else target.public
+    make = _scorer_for(target)
+    measured: dict[str, CanaryExposure] = {}
+    positions = queries = 0
+    spent = np.zeros(target.ensemble.parts if isinstance(target, MechanismTarget) else 0)
+    groups = prefix_groups(manifest.canaries)
+    progress.phase("measuring exposure", len(groups))
+    for number, canaries in enumerate(groups):
+        tree = tree_for(public.tokenizer, manifest, canaries, settings.check, words)
+        require_room(tree, public)
+        generator = np.random.default_rng(None if settings.seed is None else [settings.seed, number])
+        scorer = make(len(tree.prefix) + tree.longest)
+        group = rank_group(
+            scorer, tree, [canary.inserted for canary in canaries], settings, generator=generator
+        )
+        positions += group.positions
+        if isinstance(scorer, MechanismScorer):
+            queries += scorer.queries
+            spent += scorer.spent
+        for place, canary in enumerate(canaries):
+            measured[canary.id] = _canary_exposure(canary, group, place, settings)
+        progress.advance(1)
+    return ExposureReport(
+        score=settings.score,
+        target=_described(target),
+        canaries=tuple(measured[canary.id] for canary in manifest.canaries),
+        positions=positions,
+        queries=queries,
+        spent=tuple(spent.tolist()),
+    )
+
+
+def _scorer_for(target: TrainedModel | PublicModel | MechanismTarget) -> Callable[[int], Scorer]:
+    """Makes a scorer for texts of some length."""
+    if isinstance(target, MechanismTarget):
+        return lambda context: MechanismScorer(target.ensemble, target.choice, context=context)
+    scorer = ModelScorer(target.model)
+    return lambda context: scorer
+
+
+def _described(target: TrainedModel | PublicModel | MechanismTarget) -> str:
+    if isinstance(target, MechanismTarget):
+        return f"{target.choice.label} over {target.ensemble.parts} parts"
+    return "trained model" if isinstance(target, TrainedModel) else "public model"
+
+
+def prefix_groups(canaries: Sequence[Canary]) -> list[list[Canary]]:
+    """Canaries that continue one text, in the order in which they first appear."""
+    groups: dict[tuple[str, str], list[Canary]] = {}
+    for canary in canaries:
+        groups.setdefault((canary.prefix, canary.separator), []).append(canary)
+    return list(groups.values())
+
+
+def tree_for(
+    tokenizer: PublicTokenizer,
+    manifest: CanaryManifest,
+    canaries: Sequence[Canary],
+    check: Checked,
+    words: Sequence[str] | None,
+) -> CandidateTree:
+    """The space that canaries of one prefix were drawn from, with their secrets as the known candidates."""
+    plan, first = manifest.plan, canaries[0]
+    of_digits = plan.secret == "digits"  # noqa: S105 (the kind of secret, not one)
+    known = [canary.continuation(canary.secret) for canary in canaries]
+    if of_digits and check == "every" and manifest.candidates <= _MOST_ENUMERATED:
+        continuations = digit_continuations(plan.length, first.separator)
+        return candidate_trie(tokenizer, first.prefix, continuations, known=known)
+    if of_digits:
+        symbols: Sequence[str] = _DIGITS
+    else:
+        symbols = _require_words(manifest, words)
+    return SymbolTree(
+        tokenizer,
+        first.prefix,
+        symbols,
+        plan.length,
+        separator=first.separator,
+        between="" if of_digits else " ",
+        known=[canary.secret for canary in canaries],
+    )
+
+
+def _require_words(manifest: CanaryManifest, words: Sequence[str] | None) -> Sequence[str]:
+    if words is None:
+        raise InputError("Word secrets are ranked among the words they were drawn from; give that list.")
+    if word_list_digest(words) != manifest.word_list:
+        raise InputError("The word list is not the one that the canaries were drawn from; give that list.")
+    return words
+
+
+def require_room(tree: CandidateTree, public: PublicModel) -> None:
+    """Refuse candidates that are longer than the model's context."""
+    needed = len(tree.prefix) + tree.longest
+    if needed > public.context_length:
+        raise ModelError(
+            f"Prefix and candidates take {needed} tokens, more than the model's {public.context_length}; use "
+            "a shorter prefix or another model."
+        )
+
+
+def rank_group(
+    scorer: Scorer,
+    tree: CandidateTree,
+    inserted: Sequence[bool],
+    settings: ExposureSettings,
+    *,
+    generator: np.random.Generator,
+) -> GroupExposure:
+    """Rank all known candidates of a tree, each in the cheapest way that the settings allow."""
+    root = scorer.root(tree.prefix, whole=settings.score == "perplexity")
+    rule = Rule.of(settings.score, root)
+    walked = walk(scorer, tree, root, rule, rows=settings.rows)
+    positions = len(tree.prefix) + walked.positions
+    results: dict[int, Ranked] = {}
+    p_values: dict[int, float] = {}
+    targets = list(range(len(tree.known)))
+    near = [] if settings.full else [one for one in targets if walked.at_most[one] <= settings.budget]
+    if near:
+        results, asked = _search(scorer, tree, root, rule, walked, inserted, near, settings)
+        positions += asked
+    far = [one for one in targets if one not in results]
+    if far and isinstance(tree, CandidateTrie) and (settings.full or tree.internal <= settings.budget):
+        found = enumerate_all(scorer, tree, root, rule, rows=settings.rows)
+        positions += found.positions
+        results |= dict(zip(far, ranks(tree, rule, walked, found, inserted, far), strict=True))
+    elif far and settings.full:
+        raise InputError(
+            f"{tree.candidates:.3g} candidates are too many to enumerate; leave full out, and secrets that "
+            "no search reaches are ranked by sampling."
+        )
+    elif far:
+        drawn = sampled_ranks(
+            scorer,
+            tree,
+            root,
+            rule,
+            walked,
+            inserted,
+            far,
+            samples=settings.samples,
+            confidence=settings.confidence,
+            generator=generator,
+            rows=settings.rows,
+        )
+        positions += drawn.positions
+        for one, sampled in zip(far, drawn.ranks, strict=True):
+            results[one] = Ranked(sampled.rank, exact=False)
+            p_values[one] = sampled.p_value
+    methods: list[ExposureMethod] = [
+        "exact" if results[one].exact else "sampled" if one in p_values else "anytime" for one in targets
+    ]
+    return GroupExposure(
+        walked,
+        tuple(results[one].rank for one in targets),
+        tuple(methods),
+        tuple(p_values.get(one) for one in targets),
+        positions,
+    )
+
+
+def _search(
+    scorer: Scorer,
+    tree: CandidateTree,
+    root: Root,
+    rule: Rule,
+    walked: Walked,
+    inserted: Sequence[bool],
+    targets: Sequence[int],
+    settings: ExposureSettings,
+) -> tuple[dict[int, Ranked], int]:
+    """One pass for all targets; where the budget ended it, the better half gets a pass of its own."""
+    found = branch_and_bound(
+        scorer,
+        tree,
+        root,
+        rule,
+        threshold=float(walked.values[list(targets)].min()) - walked.band,
+        budget=settings.budget,
+        rows=settings.rows,
+    )
+    results = dict(zip(targets, ranks(tree, rule, walked, found, inserted, targets), strict=True))
+    positions = found.positions
+    if not found.complete and len(targets) > 1:
+        better = sorted(targets, key=lambda one: -walked.values[one])[: len(targets) // 2]
+        again, asked = _search(scorer, tree, root, rule, walked, inserted, better, settings)
+        results |= again
+        positions += asked
+    return results, positions
+
+
+def _canary_exposure(
+    canary: Canary, group: GroupExposure, place: int, settings: ExposureSettings
+) -> CanaryExposure:
+    rank, method = group.ranks[place], group.methods[place]
+    described = {
+        "exact": "exact rank; ties and rounding make the interval",
+        "anytime": "search within a budget; certain",
+        "sampled": f"Clopper-Pearson on the share of better candidates, n={settings.samples}",
+    }[method]
+    alone, raw = estimates(
+        rank, confidence=settings.confidence, method=described, p_value=group.p_values[place]
+    )
+    certified = math.log2(rank.alone_candidates) - math.log2(group.walked.at_most[place])
+    return CanaryExposure(
+        id=canary.id,
+        inserted=canary.inserted,
+        repetitions=canary.repetitions,
+        candidates=rank.candidates,
+        rank_low=rank.low,
+        rank_high=rank.high,
+        alone_low=rank.alone_low,
+        alone_high=rank.alone_high,
+        exposure=alone,
+        raw_exposure=raw,
+        certified=max(0.0, certified),
+        method=method,
+        tokens=int(group.walked.lengths[place]),
+        positions=group.positions,
+        log_probability=float(group.walked.log_probabilities[place]),
+    )

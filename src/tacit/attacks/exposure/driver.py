@@ -14,12 +14,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from tacit.attacks.exposure.candidates import (
-    CandidateTree,
-    CandidateTrie,
-    candidate_trie,
-    digit_continuations,
-)
+from tacit.attacks.exposure.candidates import CandidateTree, CandidateTrie
+from tacit.attacks.exposure.digits import digit_trie
 from tacit.attacks.exposure.ensembles import MechanismScorer
 from tacit.attacks.exposure.packed import enumerate_all
 from tacit.attacks.exposure.ranking import (
@@ -58,8 +54,8 @@ class ExposureSettings:
     budget      forward positions that one search may take for the canaries of a prefix
     samples     draws for secrets that a search would not reach within the budget
     full        enumerate all candidates, whatever that takes
-    check       encode every candidate beforehand, or build the tree from its symbols and check those that
-                are scored (spaces of more than two million candidates always do the latter)
+    check       hold every candidate in memory, checked beforehand, or make the tree from its symbols and
+                check what is scored (words, and more than two million numbers, are always of the latter)
     confidence  of sampled intervals
     seed        of the draws; None is the system's
     rows        texts in one step; None is what memory allows
@@ -187,8 +183,7 @@ def tree_for(
     of_digits = plan.secret == "digits"  # noqa: S105 (the kind of secret, not one)
     known = [canary.continuation(canary.secret) for canary in canaries]
     if of_digits and check == "every" and manifest.candidates <= _MOST_ENUMERATED:
-        continuations = digit_continuations(plan.length, first.separator)
-        return candidate_trie(tokenizer, first.prefix, continuations, known=known)
+        return digit_trie(tokenizer, first.prefix, plan.length, separator=first.separator, known=known)
     if of_digits:
         symbols: Sequence[str] = _DIGITS
     else:

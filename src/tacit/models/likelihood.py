@@ -3,7 +3,8 @@
 A vocabulary of 50,000 makes logits the largest thing in a training step by far. The head runs here on a
 bounded number of rows at a time and block by block over the vocabulary, so that what one operation writes
 is still in cache for the next; the logits become their own gradient in place. Positions without a label
-are dropped before the head runs, so padding costs nothing.
+are dropped before the head runs, so padding costs nothing. `NextTokenLoss.laws` asks for more than the loss
+in the same sweep: the mean and the variance of the log-probability under the model's own prediction.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tacit.errors import ModelError
 NO_LABEL = -100
 _LOGITS_HELD = 64 << 20  # at most this many at a time: 256 MB in fp32
 _BLOCK = 2048  # tokens of the vocabulary at a time: block and weights stay in cache between operations
+_LAW_ROWS = 512  # rows whose laws are computed at a time: two blocks of them are held
+_NO_WEIGHT = -200.0  # exp of it is 0 in fp32; 0 times minus infinity would be no number
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,22 @@ class Scratch:
         ]
 
 
+@dataclass(frozen=True)
+class TokenLaws:
+    """What a model predicts at each label, in float64 and in the shape of the labels; 0 where there is none.
+
+    losses     negative log-probability of the label
+    means      mean log-probability of a token drawn from the model's own prediction: minus its entropy
+    variances  its variance
+    likeliest  whether no token is likelier than the label
+    """
+
+    losses: Tensor
+    means: Tensor
+    variances: Tensor
+    likeliest: Tensor
+
+
 class NextTokenLoss:
     """Losses of a model's next-token predictions.
 
@@ -108,6 +127,71 @@ class NextTokenLoss:
             return flat.view(labels.shape)
         with _headless(self._model) as head:
             return token_losses(logits(), head, labels)
+
+    @torch.no_grad()
+    def laws(self, logits: Callable[[], Tensor], labels: Tensor) -> TokenLaws:
+        """Loss of every label and the moments of the prediction it came from, in one sweep."""
+        predictions = self._predictions(logits)
+        index = (labels.reshape(-1) != NO_LABEL).nonzero().squeeze(1)
+        laws = torch.zeros(3, labels.numel(), dtype=torch.float64, device=labels.device)
+        likeliest = torch.zeros(labels.numel(), dtype=torch.bool, device=labels.device)
+        rooms = torch.empty(2, min(_LAW_ROWS, len(index)), _BLOCK, device=labels.device)
+        for rows in torch.split(index, _LAW_ROWS):
+            normaliser = _LawNormaliser(labels.reshape(-1)[rows])
+            chosen = predictions.rows(rows)
+            for block in predictions.blocks:
+                room, spare = rooms[:, : len(rows), : block.stop - block.start]
+                normaliser.take(predictions.logits(chosen, block, room), block, spare)
+            laws[:, rows] = normaliser.laws()
+            likeliest[rows] = normaliser.likeliest
+        losses, means, variances = laws.view(3, *labels.shape)
+        return TokenLaws(losses, means, variances, likeliest.view(labels.shape))
+
+    @torch.no_grad()
+    def labelled_logits(
+        self, logits: Callable[[], Tensor], labels: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Whole rows of logits where there are labels: flat positions [N] and logits [N, V], some at a time.
+
+        For what needs the whole prediction, such as its top k; a bounded number of rows is held.
+        """
+        predictions = self._predictions(logits)
+        index = (labels.reshape(-1) != NO_LABEL).nonzero().squeeze(1)
+        size = predictions.blocks[-1].stop
+        for rows in torch.split(index, max(1, _LOGITS_HELD // size)):
+            chosen = predictions.rows(rows)
+            whole = torch.empty(len(rows), size, dtype=torch.float32, device=labels.device)
+            for block in predictions.blocks:
+                predictions.logits(chosen, block, whole[:, block])
+            yield rows, whole
+
+    def _predictions(self, logits: Callable[[], Tensor]) -> _Predictions:
+        if not self._plain_head:
+            return _Predictions(logits().flatten(0, -2), None)
+        with _headless(self._model) as head:
+            return _Predictions(logits().flatten(0, -2), head)
+
+
+@dataclass(frozen=True)
+class _Predictions:
+    """Hidden states and the head that makes logits of them, or (without a head) the model's own logits."""
+
+    states: Tensor
+    head: Head | None
+
+    @property
+    def blocks(self) -> list[slice]:
+        if self.head is not None:
+            return self.head.blocks
+        size = self.states.shape[-1]
+        return [slice(low, min(low + _BLOCK, size)) for low in range(0, size, _BLOCK)]
+
+    def rows(self, rows: Tensor) -> Tensor:
+        return self.states[rows]
+
+    def logits(self, states: Tensor, block: slice, out: Tensor) -> Tensor:
+        """Logits of one block of the vocabulary for some rows of states, written to ``out`` in fp32."""
+        return out.copy_(states[:, block]) if self.head is None else self.head.logits(states, block, out)
 
 
 @contextlib.contextmanager
@@ -209,6 +293,54 @@ class _Normaliser:
         rows, columns = self._labels_in(block)
         grad[rows, columns] -= 1
         return grad
+
+
+class _LawNormaliser:
+    """Loss, mean and variance of log-probabilities over a vocabulary that arrives in blocks.
+
+    Within a block, sums are over the distances d = logit - largest of the block, weighted by exp(d): most
+    weight is where d is small, so that fp32 sums keep their digits. Blocks are merged in float64 as
+    Var = sum of share * (variance of the block + (mean of the block - mean)^2), where nothing large cancels.
+    """
+
+    def __init__(self, labels_N: Tensor) -> None:
+        self._labels = labels_N
+        self._label_logits = torch.zeros(len(labels_N), dtype=torch.float32, device=labels_N.device)
+        self._sums: list[Tensor] = []  # per block, [4, N]: largest logit, sums of weights * (1, d, d^2)
+
+    def take(self, logits: Tensor, block: slice, spare: Tensor) -> None:
+        """Take in a block's logits; they and ``spare``, which is as large, are overwritten."""
+        inside = ((self._labels >= block.start) & (self._labels < block.stop)).nonzero().squeeze(1)
+        self._label_logits[inside] = logits[inside, self._labels[inside] - block.start]
+        # A block of impossible tokens only (minus infinity) must not make distances that are no numbers.
+        largest = logits.amax(dim=1).clamp_(min=torch.finfo(torch.float32).min)
+        distances = logits.sub_(largest[:, None]).clamp_(min=_NO_WEIGHT)
+        weights = torch.exp(distances, out=spare)
+        mass = weights.sum(dim=1)
+        first = weights.mul_(distances).sum(dim=1)
+        self._sums.append(torch.stack([largest, mass, first, weights.mul_(distances).sum(dim=1)]))
+
+    @cached_property
+    def _merged(self) -> Tensor:
+        return torch.stack(self._sums, dim=1).double()  # [4, blocks, N]
+
+    def laws(self) -> Tensor:
+        """[3, N]: losses, means, variances."""
+        largest, mass, first, second = self._merged
+        log_sums = mass.log() + largest
+        log_normaliser = log_sums.logsumexp(dim=0)
+        share = (log_sums - log_normaliser).exp()
+        own = first / mass.clamp(min=1e-300)  # mean distance in the block
+        means = own + largest - log_normaliser
+        mean = (share * means).sum(dim=0)
+        variances = (second / mass.clamp(min=1e-300) - own.square()).clamp(min=0)
+        variance = (share * (variances + (means - mean).square())).sum(dim=0)
+        return torch.stack([log_normaliser - self._label_logits.double(), mean, variance])
+
+    @property
+    def likeliest(self) -> Tensor:
+        """Whether no token's logit is above the label's; [N]."""
+        return self._label_logits >= self._merged[0].amax(dim=0)
 
 
 class _SummedLoss(torch.autograd.Function):

@@ -13,7 +13,9 @@ from tacit.models.trained import TrainedModel
 from tacit.recipes import AdapterSection
 
 
-def overfit(folder: Path, texts: list[str], *, lora: bool = False, steps: int = 60) -> TrainedModel:
+def overfit(
+    folder: Path, texts: list[str], *, lora: bool = False, steps: int = 60, learning_rate: float = 1e-2
+) -> TrainedModel:
     """Train a copy of a model on the texts until it knows them."""
     public, copy = load_public_model(str(folder)), load_public_model(str(folder))
     model: nn.Module = copy.model
@@ -27,7 +29,7 @@ def overfit(folder: Path, texts: list[str], *, lora: bool = False, steps: int = 
     width = max(map(len, rows))
     ids = torch.tensor([row + [copy.start_token] * (width - len(row)) for row in rows])
     labels = torch.tensor([row + [-100] * (width - len(row)) for row in rows])
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=learning_rate)
     model.train()
     for _ in range(steps):
         optimizer.zero_grad()

@@ -1,0 +1,60 @@
+"""What a guarantee means, in sentences for somebody who has never heard of epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.report.words import number, percent
+
+HEADLINES: Mapping[str, str] = {
+    "none": "No guarantee",
+    "public": "Public text: nobody to protect",
+    "empirical": "No formal guarantee; attacks were tried",
+    "rop": "A guarantee for this corpus only, not differential privacy",
+    "rdp": "Differential privacy (Renyi)",
+    "dp": "Differential privacy",
+}
+
+
+def in_words(guarantee: Mapping[str, Any]) -> list[str]:
+    """What is promised, and what that is worth at most."""
+    kind, unit = guarantee["kind"], guarantee["unit"]
+    order, epsilon, delta = (_float(guarantee.get(name)) for name in ("order", "epsilon", "delta"))
+    if kind == "none":
+        return [
+            "Nothing is promised: the weights may hold any training text, and may repeat it word for word."
+        ]
+    if kind == "public":
+        return ["The text was declared public, so that there is nobody whose secret could leak."]
+    if kind == "empirical":
+        return [
+            "Nothing is proven. The method is known to make leaks rarer, and the attacks below are all that "
+            "speaks for it; an attack that was not tried may succeed."
+        ]
+    if kind == "rop":
+        return [
+            f"All answers together stay within Renyi divergence {number(epsilon)} (order {number(order)}) of "
+            f"those of a neighbouring ensemble without one {unit}.",
+            "This was measured on this corpus and this partition and is true of no other. It is not "
+            "differential privacy.",
+        ]
+    if kind == "rdp":
+        return [
+            f"Whatever is asked, all answers together stay within Renyi divergence {number(epsilon)} (order "
+            f"{number(order)}) of those that would have been given without one {unit}'s text.",
+            "This is true of every corpus and of every attacker, whatever they know already.",
+        ]
+    return [
+        f"Whatever an attacker does, one {unit}'s text makes any outcome at most e^{number(epsilon)} times "
+        f"as likely{_but_for(delta)}.",
+        "This is true of every corpus and of every attacker, whatever they know already.",
+    ]
+
+
+def _but_for(delta: float | None) -> str:
+    return f", but for a chance of {percent(delta) if delta >= 1e-4 else number(delta)}" if delta else ""
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)  # infinity is written as text

@@ -1,0 +1,129 @@
+"""``report.html``: the audit for people.
+
+The verdict comes first and is never kinder than the audit: it is green only where every claim was tested and
+supported and nothing leaked. Then what was promised, what became of each claim, what the model is worth,
+every attack with its figure, table and data, what none of this covers, and how it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tacit.files import new_file
+from tacit.report import attack_sections, sections
+from tacit.report.audit_file import Audit, parse_audit
+from tacit.report.comparison import frontier_section
+from tacit.report.guarantee_words import HEADLINES, in_words
+from tacit.report.rendering import render
+from tacit.report.words import clean, estimate, number, percent, share
+from tacit.runs import Run
+
+FILE_NAME = "report.html"
+Tone = Literal["supported", "contradicted", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number at the top, and what it must be read against."""
+
+    name: str
+    value: str
+    against: str
+
+
+def tone_of(audit: Audit) -> Tone:
+    """How the verdict looks: good only where nothing leaked and every claim was supported."""
+    verdicts = [claim.verdict for claim in audit.claims]
+    if audit.verdict.leaks or "contradicted" in verdicts:
+        return "contradicted"
+    if audit.verdict.leaks is False and verdicts and set(verdicts) == {"supported"}:
+        return "supported"
+    return "inconclusive"
+
+
+def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
+    """The report as one HTML file, from the content of ``audit.json``."""
+    found = parse_audit(audit)
+    shown = (
+        sections.utility(found.utility),
+        *([] if found.compare is None else [frontier_section(found.compare)]),
+        sections.exposure(found.exposure),
+        attack_sections.membership(found.membership),
+        attack_sections.extraction(found.extraction),
+        *(
+            [attack_sections.prediction(found.prediction)]
+            if found.prediction is not None or found.mechanism is not None or found.run.method == "submix"
+            else []
+        ),
+        sections.disparity(found.disparity),
+    )
+    return render(
+        "report.html",
+        audit=found,
+        name=clean(run_name),
+        tone=tone_of(found),
+        tiles=tiles(found),
+        headline=HEADLINES[found.guarantee.kind],
+        words=in_words(found.guarantee.model_dump()),
+        claims_figure=sections.claims_figure(found.claims),
+        sections=shown,
+        provenance=sections.provenance(found),
+    )
+
+
+def tiles(audit: Audit) -> list[Tile]:
+    """The numbers that most readers look for."""
+    found = []
+    measured = [claim for claim in audit.claims if claim.measured_epsilon is not None]
+    if measured:
+        worst = max(measured, key=lambda claim: claim.measured_epsilon or 0.0)
+        claimed = worst.claimed_epsilon
+        found.append(
+            Tile(
+                "Epsilon, at least",
+                number(worst.measured_epsilon),
+                "nothing was claimed" if claimed is None else f"claimed: at most {number(claimed)}",
+            )
+        )
+    if audit.exposure is not None and any(row.inserted for row in audit.exposure.rows):
+        largest = max(row.exposure.value for row in audit.exposure.rows if row.inserted)
+        found.append(
+            Tile(
+                "Largest exposure",
+                f"{number(largest)} bits",
+                f"by chance below {number(audit.exposure.null.max_p95)} of {number(audit.exposure.bits)}",
+            )
+        )
+    if audit.membership is not None:
+        sound = [one for one in audit.membership.sets if not one.flagged]
+        if sound:
+            best = max((one.best.auc for one in sound), key=lambda auc: auc.value)
+            found.append(
+                Tile("Best membership attack", number(best.value), f"AUC {estimate(best)}; guessing: 0.5")
+            )
+    if audit.extraction is not None and audit.extraction.tab is not None:
+        tab = audit.extraction.tab
+        found.append(Tile("Secrets completed", percent(tab.accuracy.value), share(tab.accuracy)))
+    if audit.utility is not None:
+        public = audit.utility.public
+        found.append(
+            Tile(
+                "Perplexity",
+                number(audit.utility.run.value),
+                "" if public is None else f"public model: {number(public.value)}",
+            )
+        )
+    return found
+
+
+def write_report(run: Run | Path, audit: Mapping[str, Any]) -> Path:
+    """Write ``report.html`` into a Run, for the owner alone: it holds what was measured on private text."""
+    folder = run.folder if isinstance(run, Run) else run
+    page = render_report(audit, run_name=folder.resolve().name)
+    path = folder / FILE_NAME
+    with new_file(path, private=True, overwrite=True) as handle:
+        handle.write(page.encode())
+    return path

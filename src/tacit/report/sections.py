@@ -1,0 +1,311 @@
+"""The report's sections: for every part of the audit what was found in words, its figures and its tables.
+
+A section that was not measured says so and how to get it. Sentences name what chance alone would show: a
+number without it reads as a leak, or as none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+from pydantic import BaseModel
+
+from tacit.report import charts, charts_of_cost
+from tacit.report.audit_file import Audit, Claim, Disparity, Exposure, Utility
+from tacit.report.charts import Measurement, Rung
+from tacit.report.words import NOTHING, duration, estimate, methods, number, p_value, percent, plural
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns; the first cell of a row is its name."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture, what it shows, and the same as a table and as data."""
+
+    id: str
+    title: str
+    svg: Markup
+    table: Table
+    data: Any
+    reading: str = ""
+
+    @property
+    def json(self) -> Markup:
+        """The data, so that no text in them can end the element that they are in."""
+        text = json.dumps(self.data, ensure_ascii=True, allow_nan=False)
+        for sign in "<>&":
+            text = text.replace(sign, f"\\u{ord(sign):04x}")
+        return Markup(text)  # noqa: S704 - the signs that HTML reads are gone
+
+
+@dataclass(frozen=True)
+class Section:
+    """One subject; ``missing`` says how to get what was not measured."""
+
+    id: str
+    title: str
+    sentences: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    warnings: tuple[str, ...] = ()
+    missing: str = ""
+
+
+def plain(part: Any) -> Any:
+    """Parts of the audit as JSON again."""
+    if isinstance(part, BaseModel):
+        return {name: plain(getattr(part, name)) for name in type(part).model_fields}
+    if isinstance(part, list | tuple):
+        return [plain(one) for one in part]
+    if isinstance(part, dict):
+        return {name: plain(one) for name, one in part.items()}
+    if hasattr(part, "to_json"):
+        return part.to_json()
+    if isinstance(part, float) and part in (float("inf"), float("-inf")):
+        return str(part)
+    return part
+
+
+def claims_figure(claims: Sequence[Claim]) -> Figure | None:
+    """All claims that have a number, on one axis."""
+    numbered = [
+        (place, claim)
+        for place, claim in enumerate(claims, 1)
+        if claim.claimed_epsilon is not None or claim.measured_epsilon is not None
+    ]
+    if not numbered:
+        return None
+    rungs = [
+        Rung(
+            f"Claim {place}",
+            claim.verdict,
+            claim.claimed_epsilon,
+            claim.measured_epsilon,
+            claim.detectable_epsilon,
+        )
+        for place, claim in numbered
+    ]
+    table = Table(
+        "Claimed and measured epsilon",
+        ("claim", "claimed", "shown at least", "detectable", "delta", "confidence", "verdict"),
+        tuple(
+            (
+                f"{place}. {claim.claim}",
+                number(claim.claimed_epsilon),
+                number(claim.measured_epsilon),
+                number(claim.detectable_epsilon),
+                number(claim.delta),
+                percent(claim.confidence),
+                claim.verdict,
+            )
+            for place, claim in numbered
+        ),
+        tuple(dict.fromkeys(claim.method for _, claim in numbered if claim.method)),
+    )
+    return Figure(
+        "claims-figure",
+        "What was claimed, and what was shown",
+        charts.ladder("claims-figure", rungs),
+        table,
+        plain(list(claims)),
+        "A bar that passes its diamond contradicts the claim. A bar that stays below supports it only as "
+        "far as the audit could see: leaks in the hatched range would have gone unnoticed.",
+    )
+
+
+def utility(found: Utility | None) -> Section:
+    """What the model is worth."""
+    section_id, title = "utility", "Utility"
+    if found is None:
+        return Section(
+            section_id,
+            title,
+            missing="Perplexity was not measured. Keep held-out text when training (held_out in the recipe) "
+            "and audit again.",
+        )
+    rows = [
+        (name, value, hollow)
+        for name, value, hollow in (
+            ("public model", found.public, True),
+            ("this Run", found.run, False),
+            ("without protection", found.unmitigated, True),
+        )
+        if value is not None
+    ]
+    sentence = f"Perplexity on {found.text or 'held-out text'} is {estimate(found.run)}"
+    if found.public is not None:
+        sentence += f"; the public model has {estimate(found.public)}"
+    if found.unmitigated is not None:
+        sentence += f", a model without protection {estimate(found.unmitigated)}"
+    figure = Figure(
+        "utility-figure",
+        "Perplexity on held-out text",
+        charts.intervals(
+            "utility-figure",
+            "Perplexity on held-out text",
+            [Measurement(name, value, hollow) for name, value, hollow in rows],
+            label="perplexity (less is better)",
+        ),
+        Table(
+            "Perplexity",
+            ("model", "perplexity"),
+            tuple((name, estimate(value)) for name, value, _ in rows),
+            methods(value for _, value, _ in rows),
+        ),
+        plain(found),
+    )
+    return Section(section_id, title, (sentence + ".",), (figure,))
+
+
+def exposure(found: Exposure | None) -> Section:
+    """How far planted secrets stand out."""
+    section_id, title = "exposure", "Exposure of planted secrets"
+    if found is None or not found.rows:
+        return Section(
+            section_id,
+            title,
+            missing="There are no canaries. Plant some with `tacit corpus plant`, train on the planted "
+            "corpus, and give the audit their manifest.",
+        )
+    inserted = [row for row in found.rows if row.inserted]
+    sentences = [
+        f"{plural(found.canaries, 'secret')} out of {number(float(found.candidates))} possible ones "
+        f"{'was' if found.canaries == 1 else 'were'} planted. Exposure is how many bits of a secret the "
+        f"model gives away, from 0 to {number(found.bits)}."
+    ]
+    if inserted:
+        largest = max(inserted, key=lambda row: row.exposure.value)
+        over = largest.exposure.low > found.null.max_p95
+        sentences.append(
+            f"The most exposed has {estimate(largest.exposure)} bits. "
+            f"Where nothing is memorised, the largest of {found.canaries} is {number(found.null.max_mean)} "
+            f"on average and below {number(found.null.max_p95)} in 95 of 100 cases: "
+            + ("chance does not explain this." if over else "chance alone could explain this.")
+        )
+    if found.p_value is not None:
+        sentences.append(
+            f"All inserted canaries together: p = {p_value(found.p_value)} (Fisher), the chance of so much "
+            "exposure in a model that has never read them."
+        )
+    rows = tuple(
+        (
+            row.id,
+            f"{row.repetitions}" if row.inserted else "not inserted",
+            estimate(row.exposure),
+            estimate(row.public),
+            f"{row.rank[0]:,}" if row.rank[0] == row.rank[1] else f"{row.rank[0]:,} to {row.rank[1]:,}",
+            row.method,
+        )
+        for row in found.rows
+    )
+    levels = Table(
+        "By number of insertions",
+        ("times inserted", "canaries", "mean", "largest", "largest by chance, 95%"),
+        tuple(
+            (
+                f"{level.repetitions}",
+                f"{level.canaries}",
+                estimate(level.mean),
+                number(level.largest),
+                number(level.null_largest_p95),
+            )
+            for level in found.per_repetition
+        ),
+        methods(level.mean for level in found.per_repetition),
+    )
+    figure = Figure(
+        "exposure-figure",
+        "Exposure by number of insertions",
+        charts.exposure_by_repetition("exposure-figure", found),
+        Table(
+            "Every canary",
+            ("canary", "times inserted", "exposure (bits)", "before training", "rank", "method"),
+            rows,
+            methods(row.exposure for row in found.rows),
+        ),
+        plain(found),
+        f"Ranked by {found.score}; {number(found.positions)} positions were computed in "
+        f"{duration(found.seconds)}. A single point above the dark band is no finding by itself: of many, "
+        "the largest is compared with the lighter one.",
+    )
+    return Section(section_id, title, tuple(sentences), (figure,), (levels,) if found.per_repetition else ())
+
+
+def disparity(found: Disparity | None) -> Section:
+    """Who pays for protection."""
+    section_id, title = "disparity", "Who pays"
+    if found is None:
+        return Section(
+            section_id,
+            title,
+            missing="Changes per user were not measured. They need a second Run without protection, trained "
+            "on the same text.",
+        )
+    differs = not found.gap.low <= 0 <= found.gap.high
+    sentences = (
+        f"Against {found.against}, perplexity changes by {estimate(found.mean)} for the mean of "
+        f"{plural(found.users, 'user')}.",
+        f"Between those with fewest and those with most samples the gap is {estimate(found.gap)}: "
+        + (
+            "protection costs one group more than the other."
+            if differs
+            else "its interval holds 0, so that no difference is shown."
+        ),
+    )
+    rows = (
+        ("all users", found.mean),
+        ("most samples", found.top),
+        ("fewest samples", found.bottom),
+        ("gap", found.gap),
+        ("slope on log(samples)", found.slope),
+    )
+    table = Table(
+        "Change of perplexity",
+        ("users", "change"),
+        tuple((name, estimate(value)) for name, value in rows),
+        methods(value for _, value in rows),
+    )
+    if found.points:
+        svg = charts_of_cost.disparity("disparity-figure", found)
+    else:
+        svg = charts.intervals(
+            "disparity-figure",
+            "Change of perplexity",
+            [Measurement(name, value) for name, value in rows[:4]],
+            label="change of perplexity",
+            reference=(0.0, "no change"),
+        )
+    figure = Figure("disparity-figure", "Change of perplexity by number of samples", svg, table, plain(found))
+    return Section(section_id, title, sentences, (figure,), warnings=found.caveats)
+
+
+def provenance(audit: Audit) -> Table:
+    """What somebody else needs to do it again."""
+    found = audit.provenance
+    rows = [
+        ("weights", audit.run.weights_fingerprint),
+        ("canary manifest", found.manifest_commitment or NOTHING),
+        ("training", "seeded: can be repeated" if audit.run.seeded else "drawn seeds"),
+        ("seeds of the audit", NOTHING if found.seeds is None else _compact(found.seeds)),
+        ("processor", found.processor or NOTHING),
+        ("time taken", duration(found.seconds)),
+        *((name, version) for name, version in found.versions.items()),
+        *((name.replace("_", " "), _compact(value)) for name, value in found.settings.items()),
+    ]
+    return Table("Provenance", ("", ""), tuple(rows))
+
+
+def _compact(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -90,7 +90,7 @@ def sample_audit() -> dict[str, Any]:
             "parts": 8,
         },
         "verdict": {
-            "line": "Answers keep what they claim; one member alone gives planted secrets away.",
+            "line": "Leaks: a member's weights give planted secrets away. The answers keep what they claim.",
             "leaks": True,
         },
         "claims": [
@@ -106,10 +106,10 @@ def sample_audit() -> dict[str, Any]:
                 "method": "likelihood ratio of 2,000 transcripts, Clopper-Pearson",
             },
             {
-                "claim": "One member: nothing is claimed",
+                "claim": "One member's weights: epsilon 8 at delta 0",
                 "verdict": "contradicted",
                 "reason": "7 of 20 planted secrets have rank 1 among a million.",
-                "claimed_epsilon": 0.0,
+                "claimed_epsilon": 8.0,
                 "measured_epsilon": 12.6,
                 "detectable_epsilon": 14.9,
                 "delta": 0.0,

@@ -6,8 +6,9 @@ from tacit.report import charts, charts_of_cost
 from tacit.report.audit_file import Extraction, Membership, MembershipSet, Prediction, Tab
 from tacit.report.charts import Measurement, Rung
 from tacit.report.charts_of_cost import Bar
+from tacit.report.drawing import SMALL
 from tacit.report.sections import Figure, Section, Table, plain
-from tacit.report.words import NOTHING, estimate, methods, number, p_value, percent, plural, share
+from tacit.report.words import NOTHING, estimate, methods, number, p_sentence, p_value, percent, plural, share
 
 _MOST_RUNGS = 16  # parts that a figure shows; the table has all
 
@@ -26,9 +27,9 @@ def membership(found: Membership | None) -> Section:
     for place, one in enumerate(found.sets, 1):
         best = one.best
         sentences.append(
-            f"{one.name}: {one.what.rstrip('.')}. The best of {plural(len(one.attacks), 'attack')} "
+            f"On {one.name} ({one.what.rstrip('.')}), the best of {plural(len(one.attacks), 'attack')} "
             f"({best.name}) has an area under the curve of {estimate(best.auc)}, where 0.5 is guessing; "
-            f"p = {p_value(best.holm)} after correction for the number of attacks."
+            f"{p_sentence(best.holm)} after correction for the number of attacks."
         )
         if one.flagged:
             blind = f" (area {estimate(one.blind.auc)})" if one.blind else ""
@@ -37,7 +38,7 @@ def membership(found: Membership | None) -> Section:
                 f"text alone{blind}. The result says little about the model."
             )
         figures += _set_figures(place, one)
-    return Section(section_id, title, tuple(sentences), tuple(figures), warnings=tuple(warnings))
+    return Section(section_id, title, tuple(sentences), tuple(figures), warnings=tuple(warnings), paired=True)
 
 
 def _set_figures(place: int, found: MembershipSet) -> list[Figure]:
@@ -56,10 +57,12 @@ def _set_figures(place: int, found: MembershipSet) -> list[Figure]:
                 label="area under the curve",
                 reference=(0.5, "guessing"),
                 bounds=(0.0, 1.0),
+                width=SMALL,
             ),
             _attack_table(found),
             plain(found.model_copy(update={"roc": None})),
-            f"{found.members:,} members and {found.non_members:,} non-members.",
+            f"{found.members:,} members and {found.non_members:,} non-members."
+            + (" Flagged: their text alone tells them apart." if found.flagged else ""),
         )
     ]
     if found.roc is not None:
@@ -183,7 +186,7 @@ def extraction(found: Extraction | None) -> Section:
                 methods(one.share for row in found.tries.rows for one in row.within),
             )
         )
-    return Section(section_id, title, tuple(sentences), tuple(figures), tuple(tables))
+    return Section(section_id, title, tuple(sentences), tuple(figures), tuple(tables), paired=True)
 
 
 def _tab_figure(tab: Tab) -> Figure:
@@ -294,7 +297,7 @@ def prediction(found: Prediction | None) -> Section:
         twins = f"{plural(seen.hits_twins, 'twin')} that {'was' if seen.hits_twins == 1 else 'were'} not"
         sentences.append(
             f"From outside, {plural(seen.generations, 'generation')} held "
-            f"{plural(seen.hits_inserted, 'planted secret')} and {twins} (p = {p_value(seen.p_value)}), for "
+            f"{plural(seen.hits_inserted, 'planted secret')} and {twins} ({p_sentence(seen.p_value)}), for "
             f"{plural(seen.queries_used, 'query', 'queries')}."
         )
     return Section(section_id, title, tuple(sentences), tuple(figures), tuple(tables))

@@ -7,19 +7,19 @@ would show is always drawn beside what was measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from tacit.report.audit_file import Exposure, ExposureRow, MembershipSet
-from tacit.report.drawing import WIDTH, Drawing, Key, axes, legend_height
+from tacit.report.drawing import SMALL, WIDTH, Drawing, Key, axes, legend_height
 from tacit.report.scales import Scale
-from tacit.report.words import clean, estimate, number, percent
+from tacit.report.words import aligned, clean, estimate, number, percent
 from tacit.statistics import Estimate
 
 LEFT, RIGHT, BELOW = 62.0, WIDTH - 14, 48.0
-_NAMES = 176.0  # width of the names of rows
+_MOST_NAMES = 176.0  # width of the names of rows
 _ROW = 34.0
 _MOST_LETTERS = 25
 _LARGEST_LINEAR = 30.0  # epsilon above which an axis is folded
@@ -55,6 +55,7 @@ def ladder(id: str, rungs: Sequence[Rung]) -> Markup:
         *([Key("unseen", "beyond what this audit can detect")] if limited else []),
     ]
     top = legend_height(keys, left=0)
+    names = _names_width(rung.name for rung in rungs)
     height = top + _ROW * len(rungs) + BELOW
     drawing = Drawing(
         id,
@@ -75,22 +76,22 @@ def ladder(id: str, rungs: Sequence[Rung]) -> Markup:
     ]
     largest = max(found, default=1.0) * 1.05
     x = (
-        Scale.linear(0, largest, _NAMES, RIGHT - 6, most=8)
+        Scale.linear(0, largest, names, RIGHT - 6, most=8)
         if largest <= _LARGEST_LINEAR
-        else Scale.folded(min(largest, 1e8), _NAMES, RIGHT - 6)
+        else Scale.folded(min(largest, 1e8), names, RIGHT - 6)
     )
     bottom = height - BELOW
-    axes(drawing, x, None, box=(_NAMES, top, RIGHT - 6, bottom), x_label="epsilon (nats)", y_label="")
+    axes(drawing, x, None, box=(names, top, RIGHT - 6, bottom), x_label="epsilon (nats)", y_label="")
     for place, rung in enumerate(rungs):
         middle = top + _ROW * (place + 0.5)
-        drawing.text(_NAMES - 12, middle + 4, shortened(rung.name), "row-name", "end")
+        drawing.text(names - 12, middle + 4, shortened(rung.name), "row-name", "end")
         if rung.detectable is not None and math.isfinite(rung.detectable):
             start = x(rung.detectable)
             drawing.rect(start, middle - 12, RIGHT - 6 - start, 24, "unseen", "not detectable by this audit")
         if rung.measured is not None:
             note = f"shown at least {number(rung.measured)}"
-            width = max(2.0, x(rung.measured) - _NAMES)
-            drawing.rect(_NAMES, middle - 7, width, 14, f"bar {rung.verdict}", note)
+            width = max(2.0, x(rung.measured) - names)
+            drawing.rect(names, middle - 7, width, 14, f"bar {rung.verdict}", note)
         if rung.claimed is not None:
             drawing.diamond(x(rung.claimed), middle, 7, "diamond", f"claimed at most {number(rung.claimed)}")
     return drawing.svg()
@@ -169,7 +170,7 @@ def _times(times: int) -> str:
     return "Not inserted" if times == 0 else f"Inserted {times} times"
 
 
-def roc(id: str, found: MembershipSet) -> Markup:
+def roc(id: str, found: MembershipSet, *, width: float = SMALL) -> Markup:
     """True against false alarms on logarithmic axes, where the number of non-members can tell at all."""
     if found.roc is None:
         raise ValueError("a set without a curve has no figure")
@@ -179,20 +180,21 @@ def roc(id: str, found: MembershipSet) -> Markup:
         Key("dashed", "chance"),
         Key("unseen", f"too few non-members ({found.non_members:,}) to tell"),
     )
-    top = legend_height(keys, left=LEFT)
-    height = top + 280 + BELOW
+    top, right = legend_height(keys, left=LEFT, width=width), width - 24
+    height = top + 240 + BELOW
     drawing = Drawing(
         id,
         f"ROC of {found.roc.attack} on {found.name}",
         "Share of members found against share of false alarms, both logarithmic. "
         f"{found.non_members} non-members cannot certify below {percent(min(1.0, certain))} false alarms.",
         height,
+        width,
     )
     drawing.legend(keys, left=LEFT)
     bottom = height - BELOW
     # Three negatives' share is the least that zero false alarms certify, one's the least that is seen.
     low = min(0.1, 1 / max(1, found.non_members))
-    x = Scale.logarithmic(low, 1, LEFT, RIGHT - 10)
+    x = Scale.logarithmic(low, 1, LEFT, right)
     y = Scale.logarithmic(low, 1, bottom, top)
     end = x(min(1.0, certain))
     drawing.rect(LEFT, top, end - LEFT, bottom - top, "unseen")
@@ -200,7 +202,7 @@ def roc(id: str, found: MembershipSet) -> Markup:
         drawing,
         x,
         y,
-        box=(LEFT, top, RIGHT - 10, bottom),
+        box=(LEFT, top, right, bottom),
         x_label="false alarms: share of non-members",
         y_label="members found",
         x_text=percent,
@@ -221,36 +223,42 @@ def intervals(
     label: str,
     reference: tuple[float, str] | None = None,
     bounds: tuple[float, float] | None = None,
-    text: Callable[[float], str] = number,
+    width: float = WIDTH,
 ) -> Markup:
     """Measured values with their intervals, one below the other, and what chance would give."""
     keys = (Key("dashed", reference[1]),) if reference else ()
-    top = legend_height(keys, left=_NAMES)
+    names = _names_width(row.name for row in rows)
+    top = legend_height(keys, left=names, width=width)
     height = top + 30 * len(rows) + BELOW
     drawing = Drawing(
-        id, title, " ".join(f"{row.name}: {estimate(row.value)}." for row in rows), height=height
+        id, title, " ".join(f"{row.name}: {estimate(row.value)}." for row in rows), height, width
     )
-    drawing.legend(keys, left=_NAMES)
+    drawing.legend(keys, left=names)
     ends = [
         end for row in rows for end in (row.value.low, row.value.value, row.value.high) if math.isfinite(end)
     ] + ([reference[0]] if reference else [])
     low, high = min(ends), max(ends)
     if bounds:
         low, high = max(low, bounds[0]), min(high, bounds[1])
-    right = RIGHT - 74
-    x = Scale.linear(low, max(low, high), _NAMES, right)
+    right = width - 74
+    x = Scale.linear(low, max(low, high), names, right)
     bottom = height - BELOW
-    axes(drawing, x, None, box=(_NAMES, top, right, bottom), x_label=label, y_label="", x_text=text)
+    axes(drawing, x, None, box=(names, top, right, bottom), x_label=label, y_label="")
     if reference:
         drawing.line(x(reference[0]), top, x(reference[0]), bottom, "dashed")
+    shown = aligned([row.value.value for row in rows])
     for place, row in enumerate(rows):
         middle = top + 30 * (place + 0.5)
-        drawing.text(_NAMES - 12, middle + 4, shortened(row.name), "row-name", "end")
+        drawing.text(names - 12, middle + 4, shortened(row.name), "row-name", "end")
         drawing.line(x(row.value.low), middle, x(row.value.high), middle, "whisker")
         style = "hollow" if row.hollow else "dot"
         drawing.dot(x(row.value.value), middle, 5, style, f"{row.name}: {estimate(row.value)}")
-        drawing.text(RIGHT, middle + 4, text(row.value.value), "row-value", "end")
+        drawing.text(width - 14, middle + 4, shown[place], "row-value", "end")
     return drawing.svg()
+
+
+def _names_width(names: Iterable[str]) -> float:
+    return min(_MOST_NAMES, 26 + 6.6 * max((len(shortened(name)) for name in names), default=0))
 
 
 def shortened(name: str) -> str:

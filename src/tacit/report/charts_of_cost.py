@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from tacit.report.audit_file import Disparity
 from tacit.report.charts import BELOW, LEFT, RIGHT, shortened
-from tacit.report.drawing import Drawing, Key, axes, legend_height
+from tacit.report.drawing import SMALL, Drawing, Key, axes, legend_height
 from tacit.report.scales import Scale
 from tacit.report.words import estimate, number, percent, share
 from tacit.statistics import Estimate
@@ -45,6 +45,7 @@ def bars(
     label: str,
     across: str,
     lines: Sequence[tuple[float, str]] = (),
+    width: float = SMALL,
 ) -> Markup:
     """Shares as bars with their intervals, and the lines that they must be read against."""
     chances = any(row.chance is not None for row in rows)
@@ -52,9 +53,9 @@ def bars(
         *(Key("dashed", text) for _, text in lines),
         *([Key("tick", "by guessing alone")] if chances else []),
     ]
-    top = legend_height(keys, left=LEFT)
+    top, right = legend_height(keys, left=LEFT, width=width), width - 14
     height = top + 210 + BELOW
-    drawing = Drawing(id, title, " ".join(f"{row.name}: {share(row.value)}." for row in rows), height)
+    drawing = Drawing(id, title, " ".join(f"{row.name}: {share(row.value)}." for row in rows), height, width)
     drawing.legend(keys, left=LEFT)
     bottom = height - BELOW
     tallest = max(
@@ -64,8 +65,8 @@ def bars(
         default=1.0,
     )
     y = Scale.linear(0, tallest or 1.0, bottom, top)
-    axes(drawing, None, y, box=(LEFT, top, RIGHT, bottom), x_label=across, y_label=label, y_text=percent)
-    slot = (RIGHT - LEFT) / max(1, len(rows))
+    axes(drawing, None, y, box=(LEFT, top, right, bottom), x_label=across, y_label=label, y_text=percent)
+    slot = (right - LEFT) / max(1, len(rows))
     half = min(0.3 * slot, 34.0)
     for place, row in enumerate(rows):
         centre = LEFT + slot * (place + 0.5)
@@ -78,7 +79,7 @@ def bars(
         name = row.name if len(row.name) <= letters else row.name[: letters - 1] + "…"
         drawing.text(centre, bottom + 17, name, "tick-text", "middle")
     for value, _ in lines:
-        drawing.line(LEFT, y(value), RIGHT, y(value), "dashed")
+        drawing.line(LEFT, y(value), right, y(value), "dashed")
     return drawing.svg()
 
 
@@ -145,7 +146,13 @@ def _clipped(ends: Sequence[tuple[float, float]], low: float, high: float) -> li
 
 
 def frontier(
-    id: str, title: str, rows: Sequence[Place], *, label: str, reference: tuple[float, str] | None = None
+    id: str,
+    title: str,
+    rows: Sequence[Place],
+    *,
+    label: str,
+    reference: tuple[float, str] | None = None,
+    text: Callable[[float], str] = number,
 ) -> Markup:
     """Utility against leakage: towards the lower left is better in both."""
     keys = [
@@ -177,6 +184,7 @@ def frontier(
         box=(LEFT, top, RIGHT - 10, bottom),
         x_label="perplexity (further left is more useful)",
         y_label=label,
+        y_text=text,
     )
     if reference:
         drawing.line(LEFT, y(reference[0]), RIGHT - 10, y(reference[0]), "dashed")
@@ -193,7 +201,7 @@ def frontier(
             across_at + (-10 if near_right else 10),
             height_of_name,
             shortened(row.name),
-            "row-name",
+            "row-name halo",
             "end" if near_right else "start",
         )
     return drawing.svg()

@@ -7,6 +7,7 @@ and those that are not comparable are drawn hollow and say why.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tacit.errors import InputError
@@ -14,22 +15,43 @@ from tacit.report.audit_file import ComparisonRow, parse
 from tacit.report.charts_of_cost import Place, frontier
 from tacit.report.rendering import render
 from tacit.report.sections import Figure, Section, Table, plain
-from tacit.report.words import estimate, methods, number, plural, share
+from tacit.report.words import estimate, methods, number, percent, plural, share
 from tacit.statistics import Estimate
 
 _CHANCE_EXPOSURE = 1.4427  # bits: 1 / ln 2, the mean of one canary where nothing is memorised
 
-_Measure = tuple[str, str, str, Callable[[ComparisonRow], Estimate | None], tuple[float, str] | None]
-_MEASURES: tuple[_Measure, ...] = (
-    (
+
+@dataclass(frozen=True)
+class _Measure:
+    """A way to leak, and what it is where nothing does."""
+
+    id: str
+    title: str
+    label: str
+    of: Callable[[ComparisonRow], Estimate | None]
+    reference: tuple[float, str]
+    number: Callable[[float], str] = number
+    measured: Callable[[Estimate], str] = estimate
+
+
+_MEASURES = (
+    _Measure(
         "exposure",
         "Perplexity and exposure",
         "mean exposure (bits)",
         lambda row: row.exposure_mean,
         (_CHANCE_EXPOSURE, "mean by chance: 1.44 bits"),
     ),
-    ("auc", "Perplexity and membership", "best AUC", lambda row: row.auc, (0.5, "guessing: 0.5")),
-    ("tab", "Perplexity and extraction", "secrets completed", lambda row: row.tab, (0.0, "none")),
+    _Measure("auc", "Perplexity and membership", "best AUC", lambda row: row.auc, (0.5, "guessing: 0.5")),
+    _Measure(
+        "tab",
+        "Perplexity and extraction",
+        "secrets completed",
+        lambda row: row.tab,
+        (0.0, "none"),
+        percent,
+        share,
+    ),
 )
 
 
@@ -44,27 +66,34 @@ def render_comparison(rows: Sequence[Mapping[str, Any]]) -> str:
 def frontier_section(rows: Sequence[ComparisonRow]) -> Section:
     """The frontier of every measure that some Run has, and all Runs in one table."""
     figures = []
-    for name, title, label, measured, reference in _MEASURES:
+    for measure in _MEASURES:
         places = [
             Place(row.name, row.perplexity, value, row.comparable)
             for row in rows
-            if (value := measured(row)) is not None
+            if (value := measure.of(row)) is not None
         ]
         if not places:
             continue
         figures.append(
             Figure(
-                f"frontier-{name}",
-                title,
-                frontier(f"frontier-{name}", title, places, label=label, reference=reference),
+                f"frontier-{measure.id}",
+                measure.title,
+                frontier(
+                    f"frontier-{measure.id}",
+                    measure.title,
+                    places,
+                    label=measure.label,
+                    reference=measure.reference,
+                    text=measure.number,
+                ),
                 Table(
-                    title,
-                    ("Run", "perplexity", label, "comparable"),
+                    measure.title,
+                    ("Run", "perplexity", measure.label, "comparable"),
                     tuple(
                         (
                             place.name,
                             estimate(place.perplexity),
-                            estimate(place.leakage),
+                            measure.measured(place.leakage),
                             "yes" if place.comparable else "no",
                         )
                         for place in places

@@ -20,6 +20,7 @@ from tacit.report.words import clean, number
 Anchor = Literal["start", "middle", "end"]
 Symbol = Literal["dot", "hollow", "line", "dashed", "band", "band wide", "bar", "diamond", "tick", "unseen"]
 WIDTH = 640.0
+SMALL = 440.0  # for two figures side by side
 _LETTER = 6.1  # mean width of a letter at the size of a legend, with room to spare
 _LINE = 18.0
 
@@ -50,7 +51,7 @@ class Drawing:
             {
                 "xmlns": "http://www.w3.org/2000/svg",
                 "viewBox": f"0 0 {_figure(self.width)} {_figure(self.height)}",
-                "class": "plot",
+                "class": "plot" if self.width == WIDTH else "plot small",
                 "role": "img",
                 "aria-labelledby": f"{self.id}-title {self.id}-desc",
             },

@@ -20,7 +20,7 @@ from tacit.files import new_file
 from tacit.recipes import DEFAULT_MODEL
 from tacit.report.audit_file import Audit, parse_audit
 from tacit.report.guarantee_words import HEADLINES, in_words
-from tacit.report.words import clean, estimate, number, p_value, share
+from tacit.report.words import clean, estimate, number, p_sentence, share
 from tacit.runs import RELEASABLE, Manifest, Run
 
 FILE_NAME = "README.md"
@@ -211,7 +211,7 @@ def _measurements(audit: Audit) -> str:
                 (
                     "largest exposure (bits)",
                     estimate(largest),
-                    f"by chance below {number(null.max_p95)} (95%); p = {p_value(audit.exposure.p_value)}",
+                    f"by chance below {number(null.max_p95)} (95%); {p_sentence(audit.exposure.p_value)}",
                 )
             )
     if audit.membership is not None:

@@ -18,7 +18,7 @@ from tacit.report.audit_file import Audit, parse_audit
 from tacit.report.comparison import frontier_section
 from tacit.report.guarantee_words import HEADLINES, in_words
 from tacit.report.rendering import render
-from tacit.report.words import clean, estimate, number, percent, share
+from tacit.report.words import clean, interval, number, percent
 from tacit.runs import Run
 
 FILE_NAME = "report.html"
@@ -94,7 +94,7 @@ def tiles(audit: Audit) -> list[Tile]:
             Tile(
                 "Largest exposure",
                 f"{number(largest)} bits",
-                f"by chance below {number(audit.exposure.null.max_p95)} of {number(audit.exposure.bits)}",
+                f"chance alone: below {number(audit.exposure.null.max_p95)}",
             )
         )
     if audit.membership is not None:
@@ -102,11 +102,15 @@ def tiles(audit: Audit) -> list[Tile]:
         if sound:
             best = max((one.best.auc for one in sound), key=lambda auc: auc.value)
             found.append(
-                Tile("Best membership attack", number(best.value), f"AUC {estimate(best)}; guessing: 0.5")
+                Tile(
+                    "Best membership attack",
+                    number(best.value),
+                    f"AUC; {interval(best)}; guessing: 0.5",
+                )
             )
     if audit.extraction is not None and audit.extraction.tab is not None:
         tab = audit.extraction.tab
-        found.append(Tile("Secrets completed", percent(tab.accuracy.value), share(tab.accuracy)))
+        found.append(Tile("Secrets completed", percent(tab.accuracy.value), interval(tab.accuracy, percent)))
     if audit.utility is not None:
         public = audit.utility.public
         found.append(

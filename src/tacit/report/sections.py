@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from tacit.report import charts, charts_of_cost
 from tacit.report.audit_file import Audit, Claim, Disparity, Exposure, Utility
 from tacit.report.charts import Measurement, Rung
-from tacit.report.words import NOTHING, duration, estimate, methods, number, p_value, percent, plural
+from tacit.report.words import NOTHING, duration, estimate, methods, number, p_sentence, percent, plural
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
     missing: str = ""
+    paired: bool = False  # figures are small and stand side by side
 
 
 def plain(part: Any) -> Any:
@@ -171,7 +172,7 @@ def utility(found: Utility | None) -> Section:
 
 def exposure(found: Exposure | None) -> Section:
     """How far planted secrets stand out."""
-    section_id, title = "exposure", "Exposure of planted secrets"
+    section_id, title = "exposure", "Exposure"
     if found is None or not found.rows:
         return Section(
             section_id,
@@ -196,7 +197,7 @@ def exposure(found: Exposure | None) -> Section:
         )
     if found.p_value is not None:
         sentences.append(
-            f"All inserted canaries together: p = {p_value(found.p_value)} (Fisher), the chance of so much "
+            f"All inserted canaries together: {p_sentence(found.p_value)} (Fisher), the chance of so much "
             "exposure in a model that has never read them."
         )
     rows = tuple(

@@ -7,7 +7,7 @@ figure, and that no name that somebody chose can break a page.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from tacit.statistics import Estimate
@@ -56,7 +56,28 @@ def estimate(measured: Estimate | None) -> str:
     """A value with its interval, e.g. ``12.3 [11.8, 12.9]``."""
     if measured is None:
         return NOTHING
-    return f"{number(measured.value)} [{number(measured.low)}, {number(measured.high)}]"
+    places = _places(measured)
+    value, low, high = (_fixed(one, places) for one in (measured.value, measured.low, measured.high))
+    return f"{value} [{low}, {high}]"
+
+
+def _places(measured: Estimate) -> int | None:
+    """Decimals that all three numbers share; None where they are too large or too small for any."""
+    ends = [abs(one) for one in (measured.low, measured.value, measured.high) if math.isfinite(one)]
+    largest = max(ends)
+    if not 1e-3 <= largest < 1e7:
+        return None
+    places = max(0, 2 - math.floor(math.log10(largest)))
+    # A value far below its upper end is not shown as nothing.
+    size = abs(measured.value)
+    return max(places, min(4, 1 - math.floor(math.log10(size)))) if size > 0 else places
+
+
+def _fixed(value: float, places: int | None) -> str:
+    if places is None or not math.isfinite(value):
+        return number(value)
+    shown = f"{abs(value):,.{places}f}"
+    return f"−{shown}" if value < 0 and float(shown.replace(",", "")) else shown
 
 
 def share(measured: Estimate | None) -> str:
@@ -69,10 +90,33 @@ def share(measured: Estimate | None) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """How surprising the data are where nothing leaks."""
+    """How surprising the data are where nothing leaks, for a table."""
     if value is None:
         return NOTHING
     return "<0.0001" if value < 1e-4 else f"{value:.2g}"
+
+
+def p_sentence(value: float | None) -> str:
+    """The same for a sentence."""
+    if value is None:
+        return "p was not computed"
+    return "p < 0.0001" if value < 1e-4 else f"p = {value:.2g}"
+
+
+def interval(measured: Estimate, text: Callable[[float], str] | None = None) -> str:
+    """The interval alone, e.g. ``95% interval 0.760 to 0.800``."""
+    places = _places(measured)
+    low, high = (text(end) if text else _fixed(end, places) for end in (measured.low, measured.high))
+    return f"{percent(measured.confidence)} interval {low} to {high}"
+
+
+def aligned(values: Sequence[float]) -> list[str]:
+    """Numbers that stand below each other, with as many decimals each."""
+    largest = max((abs(value) for value in values), default=0.0)
+    if not 1e-3 <= largest < 1e7:
+        return [number(value) for value in values]
+    places = max(0, 2 - math.floor(math.log10(largest)))
+    return [_fixed(value, places) for value in values]
 
 
 def methods(measured: Iterable[Estimate | None]) -> tuple[str, ...]:

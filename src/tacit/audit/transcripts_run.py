@@ -109,6 +109,11 @@ class PredictionAudit:
         return "supported" if "supported" in verdicts else "inconclusive"
 
     @property
+    def shown(self) -> float | None:
+        """The highest epsilon, at the plan's delta, that separated transcripts show; None without any."""
+        return max((one.separation.epsilon for one in (*self.repeated, *self.adaptive)), default=None)
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Why, a sentence for each finding that the verdict rests on."""
         return tuple(dict.fromkeys(one.reason for one in self._found if one.verdict == self.verdict))

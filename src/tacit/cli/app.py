@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 import tacit
-from tacit.cli import account, attack, console, corpus, evaluate, generate, keys, ledger, models, serve, train
+from tacit.cli import (
+    account,
+    attack,
+    audit,
+    compare,
+    console,
+    corpus,
+    evaluate,
+    generate,
+    keys,
+    ledger,
+    models,
+    serve,
+    train,
+)
 from tacit.errors import EnvironmentProblem, TacitError
 
 app = typer.Typer(
@@ -22,11 +36,13 @@ app.add_typer(corpus.app, name="corpus")
 app.add_typer(models.app, name="models")
 app.add_typer(account.app, name="account")
 app.add_typer(attack.app, name="attack")
+app.add_typer(audit.app, name="audit")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(keys.app, name="keys")
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)
+app.command("compare")(compare.compare)
 app.command("serve")(serve.serve)
 
 # How torch says that it got no memory; it has no type of its own for that on the CPU.

@@ -1,0 +1,151 @@
+"""A Run under audit: its text, its canaries, and what attacks on it have in common."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from tacit.attacks.exposure import MechanismTarget, measure_exposure
+from tacit.audit.canary_findings import ExposureFinding
+from tacit.audit.plans import AuditPlan
+from tacit.audit.record import AuditRecord, ClaimRecord
+from tacit.audit.verdicts import Leak
+from tacit.corpus import read_corpus
+from tacit.corpus.canaries import CanaryManifest
+from tacit.errors import InputError
+from tacit.evaluation.report import recipe_of
+from tacit.models.trained import TrainedModel
+from tacit.privacy import Guarantee
+from tacit.progress import Progress
+from tacit.runs import Run
+from tacit.training.preparation import SplitCorpus, split, tokenizer_of
+
+NOT_COVERED: Final = (
+    "Attacks that nobody has thought of yet: an audit refutes claims and proves none.",
+    "Text that was neither planted nor sampled: canaries stand for secrets like them, not for all text.",
+    "The public model's own training data.",
+    "Whoever controls the machine, reads the private folder or the members' weights.",
+)
+
+
+class AuditedRun:
+    """What audits of one model and of an ensemble have in common."""
+
+    def __init__(
+        self, run: Run, plan: AuditPlan, texts: SplitCorpus, device: str, progress: Progress
+    ) -> None:
+        self.run, self.plan, self.texts = run, plan, texts
+        self.device, self.progress = device, progress
+        self.notes: list[str] = []
+        self.leaks: list[Leak] = []
+        self.manifest = _trained_canaries(run, plan.manifest, texts, self.notes)
+
+    def provenance(self) -> dict[str, Any]:
+        manifest = self.plan.manifest
+        return {
+            "versions": dict(self.run.manifest.versions),
+            "manifest_commitment": None if manifest is None else manifest.commitment,
+            "seeds": {"audit": self.plan.seed},
+            "settings": {
+                "delta": self.plan.delta,
+                "confidence": self.plan.confidence,
+                "documents": self.plan.documents,
+                "exposure_score": self.plan.exposure.score,
+                "exposure_budget": self.plan.exposure.budget,
+            },
+            "processor": platform.machine(),
+        }
+
+    def described(self) -> dict[str, Any]:
+        manifest = self.run.manifest
+        return {
+            "name": self.run.folder.absolute().name,
+            "method": manifest.method,
+            "public_model": manifest.public_model.name,
+            "family": manifest.public_model.family,
+            "weights_fingerprint": manifest.weights_fingerprint,
+            "seeded": manifest.seeded,
+        }
+
+    def exposure(self, target: TrainedModel | MechanismTarget) -> ExposureFinding | None:
+        if self.manifest is None:
+            return None
+        options: dict[str, Any] = {
+            "settings": self.plan.exposure,
+            "words": self.plan.words,
+            "progress": self.progress,
+        }
+        found = ExposureFinding(
+            self.manifest,
+            measure_exposure(target, self.manifest, **options),
+            measure_exposure(target.public, self.manifest, **options),
+        )
+        if found.p_value is not None:
+            self.notes.append(
+                f"That no inserted canary was memorised has p-value {found.p_value:.2g} (Fisher, over "
+                f"{len(found.inserted)} canaries)."
+            )
+        return found
+
+    def finish(
+        self,
+        guarantee: Guarantee,
+        claims: Sequence[ClaimRecord],
+        sections: Mapping[str, Any],
+        mechanism: Mapping[str, Any] | None = None,
+    ) -> AuditRecord:
+        leaking = [leak for leak in self.leaks if leak.leaks]
+        return AuditRecord(
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            run=self.described(),
+            guarantee=guarantee.to_json(),
+            mechanism=mechanism,
+            claims=tuple(claims),
+            leaks=tuple(leaking),
+            attacked=bool(self.leaks),
+            sections=sections,
+            not_covered=NOT_COVERED,
+            notes=tuple(self.notes),
+            provenance=self.provenance(),
+        )
+
+
+@contextmanager
+def split_texts(run: Run, progress: Progress) -> Iterator[SplitCorpus]:
+    """The text that a Run was made from, split as its training split it."""
+    recipe = recipe_of(run)
+    whole = read_corpus(recipe.corpus, tokenizer_of(recipe.model), progress)
+    try:
+        run.check_corpus(whole.fingerprint)
+        yield split(whole, recipe.held_out)
+    finally:
+        whole.close()
+
+
+def _trained_canaries(
+    run: Run, manifest: CanaryManifest | None, texts: SplitCorpus, notes: list[str]
+) -> CanaryManifest | None:
+    """The manifest as training saw it: canaries whose users were held out count as never inserted."""
+    if manifest is None:
+        notes.append("No canary manifest was given: exposure and extraction of canaries were not measured.")
+        return None
+    if recipe_of(run).corpus.blocks is not None:
+        raise InputError(
+            f"{run.folder} cut its corpus in blocks, which tears canaries apart; audit a Run whose users are "
+            "people."
+        )
+    inserted = {canary.text for canary in manifest.canaries if canary.inserted}
+    trained = {one.text for one in texts.train.documents() if one.text in inserted}
+    if inserted and not trained:
+        raise InputError(
+            f"None of the manifest's {len(inserted)} inserted canaries is in the text that {run.folder} was "
+            "trained on; give the manifest that was planted into its corpus."
+        )
+    if lost := len(inserted - trained):
+        notes.append(f"{lost} inserted canaries were held out with their users and count as not inserted.")
+    kept = tuple(replace(one, inserted=one.inserted and one.text in trained) for one in manifest.canaries)
+    return replace(manifest, canaries=kept)

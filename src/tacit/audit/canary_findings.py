@@ -1,0 +1,188 @@
+"""What planted canaries show of one target: how exposed they are, and which epsilon that refutes.
+
+A target is a model, or an ensemble behind a mechanism. For a model every function of its weights may be used,
+so that ranks and coins give lower bounds on epsilon. Behind a mechanism only drawn tokens are released, and
+the distributions that exposure is measured on never leave: there it describes, and refutes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.attacks.exposure import CanaryExposure, ExposureReport
+from tacit.audit.bounds import EpsilonLowerBound, Neighbours, exposure_bound, strongest
+from tacit.audit.nulls import exposure_band, memorisation
+from tacit.audit.planning import detectable
+from tacit.audit.thresholds import CoinScores, multi_split_bound
+from tacit.corpus.canaries import CanaryManifest
+from tacit.privacy import Unit
+from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
+
+FAIR = 0.5  # the coin that one-run bounds are for
+
+
+@dataclass(frozen=True)
+class ExposureFinding:
+    """Exposure of every canary under the target and under the public model, which never saw them."""
+
+    manifest: CanaryManifest
+    target: ExposureReport
+    public: ExposureReport
+
+    @property
+    def inserted(self) -> list[CanaryExposure]:
+        """The canaries that were in the training text."""
+        return [canary for canary in self.target.canaries if canary.inserted]
+
+    @property
+    def p_value(self) -> float | None:
+        """That nothing was memorised (Fisher); None without inserted canaries, or where they compete."""
+        if self.manifest.plan.prefix != "distinct" or not self.inserted:
+            return None
+        # For a secret that was never seen, P(value >= x) <= 2^-x, however the rank was found.
+        candidates = self.manifest.candidates
+        ranks = [max(1.0, candidates * 2.0**-one.exposure.value) for one in self.inserted]
+        return memorisation(ranks, candidates=candidates).fisher
+
+    def bound(
+        self, *, unit: Unit, neighbours: Neighbours, delta: float, confidence: float
+    ) -> EpsilonLowerBound | None:
+        """What the ranks refute; None where too few values are possible.
+
+        A canary's whole text is one user's, so that the unit holds all of its repetitions. Canaries that
+        share a prefix were drawn without replacement, and their guess lists use raw ranks.
+        """
+        candidates = self._drawn_from
+        ranks = [min(candidates, self._certain_rank(one)) for one in self.inserted]
+        if not ranks or candidates < 2:
+            return None
+        found = exposure_bound(
+            ranks=ranks, candidates=candidates, confidence=confidence, relation=neighbours, delta=delta
+        )
+        return found.per(unit)
+
+    def detectable(
+        self, *, unit: Unit, neighbours: Neighbours, delta: float, confidence: float
+    ) -> EpsilonLowerBound | None:
+        """What the ranks would have refuted, had every secret been ranked first."""
+        if not self.inserted or self._drawn_from < 2:
+            return None
+        return detectable(
+            "exposure",
+            len(self.inserted),
+            delta=delta,
+            confidence=confidence,
+            candidates=self._drawn_from,
+            neighbours=neighbours,
+        ).per(unit)
+
+    @property
+    def _drawn_from(self) -> int:
+        taken = 0 if self.manifest.plan.prefix == "distinct" else len(self.manifest.canaries) - 1
+        return self.manifest.candidates - taken
+
+    def _certain_rank(self, canary: CanaryExposure) -> int:
+        """An upper end that is certain: a sampled one holds at its confidence only, and counts as last."""
+        return self.manifest.candidates if canary.method == "sampled" else canary.rank_high
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form of the report; no secret is in it."""
+        candidates, many = self.manifest.candidates, max(1, len(self.inserted))
+        one = exposure_band(candidates=candidates)
+        most = exposure_band(candidates=candidates, canaries=many)
+        rows = zip(self.target.canaries, self.public.canaries, strict=True)
+        return {
+            "candidates": str(candidates),
+            "score": self.target.score,
+            "canaries": len(self.inserted),
+            "distinct_prefixes": self.manifest.plan.prefix == "distinct",
+            "null": {"mean": one.mean, "p95": one.limit, "max_mean": most.mean, "max_p95": most.limit},
+            "rows": [_row(canary, public) for canary, public in rows],
+            "per_repetition": self._per_repetition(),
+            "p_value": self.p_value,
+            "positions": self.target.positions,
+            "queries": self.target.queries,
+        }
+
+    def _per_repetition(self) -> list[dict[str, Any]]:
+        rungs: dict[int, list[CanaryExposure]] = {}
+        for canary in self.inserted:
+            rungs.setdefault(canary.repetitions, []).append(canary)
+        return [
+            {
+                "repetitions": repetitions,
+                "canaries": len(some),
+                "mean": mean_of([one.exposure.value for one in some]).to_json(),
+                "largest": max(one.exposure.value for one in some),
+                "null_largest_p95": exposure_band(
+                    candidates=self.manifest.candidates, canaries=len(some)
+                ).limit,
+            }
+            for repetitions, some in sorted(rungs.items())
+        ]
+
+
+def _row(canary: CanaryExposure, public: CanaryExposure) -> dict[str, Any]:
+    return {
+        "id": canary.id,
+        "inserted": canary.inserted,
+        "repetitions": canary.repetitions,
+        "exposure": canary.exposure.to_json(),
+        "public": public.exposure.to_json(),
+        "method": canary.method,
+        "rank": [str(canary.rank_low), str(canary.rank_high)],
+        "positions": canary.positions,
+    }
+
+
+def mean_of(values: Sequence[float]) -> Estimate:
+    """A mean over canaries, which are resampled; one alone has no interval."""
+    sums = np.stack([np.asarray(values, dtype=np.float64), np.ones(len(values))], axis=1)
+    return bootstrap_over_users(sums, lambda totals: totals[..., 0] / totals[..., 1])
+
+
+def coin_bound(
+    manifest: CanaryManifest,
+    scores: FloatArray,
+    *,
+    unit: Unit,
+    delta: float,
+    confidence: float,
+    seed: int,
+) -> EpsilonLowerBound | None:
+    """What guessing which canaries were inserted refutes; None where their coins were not fair."""
+    if manifest.plan.include != FAIR or len(manifest.canaries) < 2:
+        return None
+    coins = CoinScores.of(scores, [canary.inserted for canary in manifest.canaries])
+    return multi_split_bound(coins, delta=delta, confidence=confidence, seed=seed).per(unit)
+
+
+def pair_bound(
+    secrets: FloatArray, twins: FloatArray, *, unit: Unit, delta: float, confidence: float, seed: int
+) -> EpsilonLowerBound | None:
+    """What telling inserted secrets from their twins refutes: one text in another's place."""
+    if len(secrets) < 2:
+        return None
+    coins = CoinScores.of_pairs(secrets, twins, seed=seed)
+    return multi_split_bound(coins, delta=delta, confidence=confidence, seed=seed).per(unit)
+
+
+def joined(bounds: Sequence[EpsilonLowerBound | None]) -> EpsilonLowerBound | None:
+    """The strongest of the bounds that there are; each was made at its share of the error."""
+    found = [bound for bound in bounds if bound is not None]
+    return strongest(found) if found else None
+
+
+def shared(confidence: float, bounds: int) -> float:
+    """The confidence of each of several bounds that are joined."""
+    return 1 - (1 - confidence) / max(1, bounds)
+
+
+def bits_of(candidates: int) -> float:
+    """The most that exposure can be."""
+    return math.log2(candidates)

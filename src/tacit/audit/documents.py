@@ -1,0 +1,60 @@
+"""Training text against held-out text: who is a member, where nothing was planted.
+
+One document of each user at most, so that texts of one set are independent. A split by user is random,
+decided before training by a hash, so that members and non-members differ in nothing else; the blind attacker
+checks that all the same. Canaries are left out: they have a set of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tacit.attacks.token_statistics import BoolArray
+from tacit.corpus import UserCorpus
+from tacit.corpus.canaries import CanaryManifest
+
+
+@dataclass(frozen=True)
+class DocumentSet:
+    """Documents to score, members first; at least two of each."""
+
+    texts: tuple[str, ...] = field(repr=False)
+    is_member: BoolArray = field(repr=False)
+    control_tokens: bool
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there is anything to compare."""
+        return 2 <= int(self.is_member.sum()) <= len(self.texts) - 2
+
+
+def draw_documents(
+    train: UserCorpus, held_out: UserCorpus, manifest: CanaryManifest | None, *, most: int, seed: int
+) -> DocumentSet:
+    """At most ``most`` documents of either side, of different users each."""
+    planted = set() if manifest is None else {canary.text for canary in manifest.canaries}
+    rng = np.random.default_rng(seed)
+    members = _one_per_user(train, planted, most, rng, taken=frozenset())
+    # Split within users, somebody is on both sides; their document counts once.
+    others = _one_per_user(held_out, planted, most, rng, taken=frozenset(user for user, _ in members))
+    texts = tuple(text for _, text in (*members, *others))
+    is_member = np.arange(len(texts)) < len(members)
+    return DocumentSet(texts, is_member, train.has_control_tokens)
+
+
+def _one_per_user(
+    corpus: UserCorpus, planted: set[str], most: int, rng: np.random.Generator, *, taken: frozenset[str]
+) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for place in rng.permutation(len(corpus.users)):
+        user = corpus.users[place]
+        if user in taken or len(found) == most:
+            continue
+        texts = [
+            one.text for one in corpus.documents_of(user) if one.text not in planted and one.text.strip()
+        ]
+        if texts:
+            found.append((user, texts[int(rng.integers(len(texts)))]))
+    return found

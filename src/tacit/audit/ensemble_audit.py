@@ -1,0 +1,131 @@
+"""The audit of an ensemble behind a mechanism, whose drawn tokens are what is released.
+
+Transcripts may refute a claim. Exposure and membership are measured on the distribution that answers are
+drawn from, which never leaves: they describe.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tacit.attacks.ensemble_membership import score_texts_of_ensemble
+from tacit.attacks.exposure import MechanismTarget
+from tacit.attacks.look_alikes import canary_set
+from tacit.audit.audited import AuditedRun
+from tacit.audit.membership_findings import MembershipFinding, named
+from tacit.audit.plans import AnswerPlan, AuditPlan
+from tacit.audit.record import AuditRecord, ClaimRecord
+from tacit.audit.transcripts_run import PredictionAudit, audit_private_prediction
+from tacit.mechanisms.choice import MechanismChoice
+from tacit.models.ensemble import Ensemble, load_ensemble
+from tacit.prediction import Answering
+from tacit.privacy import Guarantee
+
+
+class EnsembleAudit(AuditedRun):
+    """An ensemble behind a mechanism, whose drawn tokens are what is released."""
+
+    def record(self) -> AuditRecord:
+        answers = self.plan.answers
+        assert answers is not None  # noqa: S101 - audit_run refuses otherwise
+        ensemble = load_ensemble(self.run, device=self.device)
+        guarantee = Answering(
+            answers.choice, parts=ensemble.parts, halves=ensemble.halves, budget=answers.budget
+        ).guarantee
+        found = audit_private_prediction(
+            self.run,
+            answers.choice,
+            answers.prediction,
+            manifest=self.plan.manifest,
+            device=self.device,
+            progress=self.progress,
+        )
+        exposure = self.exposure(MechanismTarget(ensemble, answers.choice))
+        sets = self._membership(ensemble, answers.choice)
+        sections = {
+            "utility": self._utility(answers),
+            "exposure": None if exposure is None else exposure.to_json(),
+            "membership": {"sets": [one.to_json() for one in sets]} if sets else None,
+            "extraction": None,
+            "prediction": _prediction(found, ensemble.parts),
+            "disparity": None,
+        }
+        self.notes.append(
+            "Exposure and membership behind a mechanism are measured on the distribution that answers are "
+            "drawn from, which never leaves: they describe, and refute nothing."
+        )
+        mechanism = {
+            "name": answers.choice.label,
+            "order": answers.choice.order,
+            "epsilon": answers.budget.epsilon,
+            "queries": answers.budget.queries,
+            "target": answers.choice.target,
+            "parts": ensemble.parts,
+        }
+        return self.finish(guarantee, _claims_of(guarantee, found, self.plan), sections, mechanism)
+
+    def _membership(self, ensemble: Ensemble, choice: MechanismChoice) -> list[MembershipFinding]:
+        manifest = self.manifest
+        if manifest is None:
+            return []
+        inserted = sum(one.inserted for one in manifest.canaries)
+        if not 2 <= inserted <= len(manifest.canaries) - 2:
+            return []
+        chosen = canary_set(manifest)
+        scored = score_texts_of_ensemble(ensemble, choice, chosen.texts, progress=self.progress)
+        return [
+            MembershipFinding.of(
+                "canaries",
+                "Canaries that a coin put into the training text, against canaries that it left out.",
+                chosen.texts,
+                chosen.is_member,
+                named(scored.scores),
+                confidence=self.plan.confidence,
+                seed=self.plan.seed,
+            )
+        ]
+
+    def _utility(self, answers: AnswerPlan) -> dict[str, Any] | None:
+        """What `tacit evaluate` found under this mechanism and budget, if it was asked."""
+        measured = self.run.metrics().get("mechanisms")
+        rows = measured.get("rows", []) if isinstance(measured, dict) else []
+        for row in rows:
+            same = (row.get("mechanism"), row.get("epsilon"), row.get("queries"), row.get("order"))
+            if same == (
+                answers.choice.name,
+                answers.budget.epsilon,
+                answers.budget.queries,
+                answers.choice.order,
+            ):
+                return {
+                    "public": row.get("public"),
+                    "run": row["perplexity"],
+                    "unmitigated": row.get("ensemble"),
+                    "text": "held-out text, by tacit evaluate",
+                }
+        self.notes.append(
+            "Utility was not measured under this mechanism and budget: tacit evaluate does that."
+        )
+        return None
+
+
+def _prediction(found: PredictionAudit, parts: int) -> dict[str, Any]:
+    return {"parts": parts, "verdict": found.verdict, "reasons": list(found.reasons), **found.to_json()}
+
+
+def _claims_of(guarantee: Guarantee, found: PredictionAudit, plan: AuditPlan) -> list[ClaimRecord]:
+    reason = " ".join(found.reasons) or "Nothing was found that could speak for or against it."
+    converted = guarantee.to_dp(plan.delta).epsilon if guarantee.kind == "rdp" else None
+    return [
+        ClaimRecord(
+            claim=str(guarantee),
+            verdict=found.verdict,
+            reason=reason,
+            claimed_epsilon=converted,
+            measured_epsilon=found.shown,
+            detectable_epsilon=None,
+            delta=plan.delta if converted is not None else None,
+            confidence=plan.confidence,
+            method="realised losses against charges; exact likelihood ratios of transcripts",
+        )
+    ]

@@ -1,0 +1,127 @@
+"""What an audit found, as `audit.json` keeps it. The operator's: it is a function of private text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+from tacit.audit.verdicts import Judgement, Leak, Verdict
+from tacit.errors import InputError
+from tacit.files import read_json, write_json
+from tacit.runs import Run
+
+FORMAT: Final = 1
+FILE: Final = "audit.json"
+
+
+@dataclass(frozen=True)
+class ClaimRecord:
+    """One claim and what the audit says of it."""
+
+    claim: str
+    verdict: Verdict
+    reason: str
+    claimed_epsilon: float | None
+    measured_epsilon: float | None
+    detectable_epsilon: float | None
+    delta: float | None
+    confidence: float
+    method: str
+
+    @classmethod
+    def of(cls, judgement: Judgement) -> Self:
+        """From a claim that was compared with a lower bound."""
+        return cls(
+            claim=judgement.claim.statement,
+            verdict=judgement.verdict,
+            reason=judgement.reason,
+            claimed_epsilon=judgement.claim.epsilon,
+            measured_epsilon=judgement.bound.epsilon,
+            detectable_epsilon=None if judgement.detectable is None else judgement.detectable.epsilon,
+            delta=judgement.bound.delta,
+            confidence=judgement.bound.confidence,
+            method=judgement.bound.method,
+        )
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """A whole audit. ``sections`` hold the numbers; a section that was not measured is None."""
+
+    created: str
+    run: Mapping[str, Any]
+    guarantee: Mapping[str, Any]
+    mechanism: Mapping[str, Any] | None
+    claims: tuple[ClaimRecord, ...]
+    leaks: tuple[Leak, ...]
+    attacked: bool
+    sections: Mapping[str, Any] = field(repr=False)
+    not_covered: tuple[str, ...]
+    notes: tuple[str, ...]
+    provenance: Mapping[str, Any]
+
+    @property
+    def promises(self) -> bool:
+        """Whether anything is claimed that could be refuted."""
+        return self.guarantee["kind"] in ("rop", "rdp", "dp")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Contradicted by any claim; supported where every claim is; else inconclusive."""
+        verdicts = {claim.verdict for claim in self.claims}
+        if "contradicted" in verdicts:
+            return "contradicted"
+        return "supported" if self.promises and verdicts == {"supported"} else "inconclusive"
+
+    @property
+    def line(self) -> str:
+        """The whole audit in a sentence."""
+        if not self.promises:
+            if self.leaks:
+                best = self.leaks[0]
+                return f"No guarantee, and it leaks: {best.attack} {best.measured}, chance {best.chance:.3g}."
+            tried = "these attacks found nothing" if self.attacked else "nothing was attacked"
+            return f"No guarantee; {tried}. That shows no safety."
+        words = {
+            "contradicted": "Contradicted: an attack shows more than is claimed.",
+            "supported": "Supported: attacks that could have refuted the claim did not.",
+            "inconclusive": "Inconclusive: this audit could neither refute the claim nor support it.",
+        }
+        return words[self.verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `audit.json`."""
+        return {
+            "format": FORMAT,
+            "created": self.created,
+            "run": dict(self.run),
+            "guarantee": dict(self.guarantee),
+            "mechanism": None if self.mechanism is None else dict(self.mechanism),
+            "verdict": {
+                "line": self.line,
+                "word": self.verdict,
+                "leaks": bool(self.leaks) if self.attacked else None,
+                "attacks": [leak.to_json() for leak in self.leaks],
+            },
+            "claims": [asdict(claim) for claim in self.claims],
+            **self.sections,
+            "not_covered": list(self.not_covered),
+            "notes": list(self.notes),
+            "provenance": dict(self.provenance),
+        }
+
+    def save(self, run: Run) -> None:
+        """Write `audit.json` for the owner alone; an earlier one is replaced."""
+        write_json(run.folder / FILE, self.to_json(), private=True, overwrite=True)
+
+
+def read_audit(run: Run) -> dict[str, Any]:
+    """A Run's `audit.json`."""
+    path = run.folder / FILE
+    if not path.exists():
+        raise InputError(f"{run.folder} has not been audited; run tacit audit {run.folder} first.")
+    content = read_json(path, "audit the Run again")
+    if content.get("format") != FORMAT:
+        raise InputError(f"{path} was written by another version of tacit; audit the Run again.")
+    return content

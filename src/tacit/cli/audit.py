@@ -1,0 +1,311 @@
+"""`tacit audit`: attack what a Run claims, and say how that went."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from tacit.cli import console
+from tacit.errors import InputError
+from tacit.runs import Run
+
+if TYPE_CHECKING:
+    from tacit.audit.plans import AnswerPlan
+    from tacit.audit.record import AuditRecord
+
+
+class _RunByDefault(TyperGroup):
+    """`tacit audit RUN` is `tacit audit run RUN`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command's name in front of a Run."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunByDefault,
+    no_args_is_help=True,
+    help="Attack what a Run claims: `tacit audit RUN`, or one of the commands below.",
+)
+
+
+@app.command()
+def run(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="The Run to audit.")],
+    canaries: Annotated[
+        Path | None, typer.Option(help="The manifest of the canaries that were planted into its corpus.")
+    ] = None,
+    words: Annotated[
+        Path | None, typer.Option(help="The word list of word canaries, one word per line, if it was yours.")
+    ] = None,
+    mechanism: Annotated[
+        str | None, typer.Option(help="Of an ensemble: submix, certified or individual.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Of an ensemble: the budget in nats.")] = None,
+    queries: Annotated[int | None, typer.Option(help="Of an ensemble: answers the budget is for.")] = None,
+    order: Annotated[float, typer.Option(help="Of an ensemble: Renyi order.")] = 2.0,
+    guard: Annotated[float | None, typer.Option(help="Of SubMix: the most a query may cost a part.")] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="An unmitigated Run of the same corpus: shows who pays for the protection."),
+    ] = None,
+    documents: Annotated[
+        int, typer.Option(help="Training and held-out documents to score, of each at most; 0: none.")
+    ] = 1000,
+    score: Annotated[
+        Literal["logprob", "perplexity"], typer.Option(help="What candidates are ranked by.")
+    ] = "logprob",
+    positions: Annotated[
+        int, typer.Option(help="Forward positions that ranking one prefix's canaries may take.")
+    ] = 20_000,
+    delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
+    confidence: Annotated[float, typer.Option(help="Of every bound and interval.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Of samples, splits and simulated transcripts.")] = 0,
+    report: Annotated[bool, typer.Option(help="Write RUN/report.html beside RUN/audit.json.")] = True,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Run every attack that the Run allows, and give a verdict on each claim.
+
+    Writes RUN/audit.json and RUN/report.html for their owner alone: every number is a function of private
+    text. A verdict is supported, contradicted or inconclusive, with what the audit could have detected.
+
+    Examples:
+
+        tacit audit first --canaries canaries.json
+
+        tacit audit ensemble --mechanism certified --epsilon 2 --queries 256
+    """
+    from tacit.attacks.exposure import ExposureSettings
+    from tacit.audit.auditing import audit_run
+    from tacit.audit.plans import AuditPlan
+    from tacit.corpus.canaries import CanaryManifest
+    from tacit.report import write_report
+
+    opened = Run.open(run_folder)
+    plan = AuditPlan(
+        manifest=None if canaries is None else CanaryManifest.load(canaries),
+        words=None if words is None else _word_list(words),
+        answers=_answers(opened, mechanism, epsilon, queries, order, guard, delta, confidence, seed),
+        against=None if against is None else Run.open(against),
+        documents=documents,
+        delta=delta,
+        confidence=confidence,
+        seed=seed,
+        exposure=ExposureSettings(score=score, budget=positions, confidence=confidence, seed=seed),
+    )
+    with console.progress() as progress:
+        found = audit_run(opened, plan, device=device, progress=progress)
+    found.save(opened)
+    page = write_report(opened, found.to_json()) if report else None
+    if as_json:
+        console.show_json(found.to_json())
+        return
+    _show(found)
+    console.out.print(f"{opened.folder / 'audit.json'}", markup=False)
+    if page is not None:
+        console.out.print(f"{page}", markup=False)
+
+
+def _answers(
+    opened: Run,
+    mechanism: str | None,
+    epsilon: float | None,
+    queries: int | None,
+    order: float,
+    guard: float | None,
+    delta: float,
+    confidence: float,
+    seed: int,
+) -> AnswerPlan | None:
+    from tacit.audit.plans import AnswerPlan
+    from tacit.audit.transcripts_run import PredictionPlan
+    from tacit.mechanisms.choice import MechanismChoice
+    from tacit.prediction import Budget
+
+    if mechanism is None and epsilon is None and queries is None and guard is None:
+        return None
+    if epsilon is None or queries is None:
+        raise InputError("A budget has an epsilon and a number of queries; give --epsilon and --queries.")
+    shape = opened.manifest.ensemble
+    usual = "submix" if shape is not None and shape.halves else "certified"
+    budget = Budget(epsilon, queries)
+    choice = MechanismChoice(
+        name=mechanism or usual,  # type: ignore[arg-type] # checked there
+        order=order,
+        target=budget.target,
+        guard=guard,
+    )
+    prediction = PredictionPlan(
+        epsilon=epsilon, repeats=min(256, queries), delta=delta, confidence=confidence, seed=seed
+    )
+    return AnswerPlan(choice, budget, prediction)
+
+
+def _word_list(path: Path) -> tuple[str, ...]:
+    try:
+        return tuple(path.read_text(encoding="utf-8").split())
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text; give a list with one word per line.") from None
+
+
+def _show(found: AuditRecord) -> None:
+    console.out.print(found.line, markup=False)
+    console.out.print(f"Guarantee: {found.guarantee['statement']}", markup=False)
+    rows = [
+        {
+            "verdict": claim.verdict,
+            "claimed_epsilon": claim.claimed_epsilon,
+            "shown_at_least": claim.measured_epsilon,
+            "could_have_shown": claim.detectable_epsilon,
+            "delta": claim.delta,
+            "reason": claim.reason,
+        }
+        for claim in found.claims
+    ]
+    if rows:
+        title = f"Claims (confidence {found.claims[0].confidence:g})"
+        console.show_rows(rows, as_json=False, name="claims", title=title)
+    _show_exposure(found.sections.get("exposure"))
+    _show_membership(found.sections.get("membership"))
+    for note in found.notes:
+        console.out.print(note, markup=False)
+
+
+def _show_exposure(section: dict[str, Any] | None) -> None:
+    if section is None or not section["per_repetition"]:
+        return
+    rows = [
+        {
+            "repetitions": row["repetitions"],
+            "canaries": row["canaries"],
+            "mean_bits": _interval(row["mean"]),
+            "largest": row["largest"],
+            "largest_by_chance_95%": row["null_largest_p95"],
+        }
+        for row in section["per_repetition"]
+    ]
+    title = (
+        f"Exposure of inserted canaries among {int(section['candidates']):,}; by chance 1.44 bits, 95% 4.32"
+    )
+    console.show_rows(rows, as_json=False, name="exposure", title=title)
+
+
+def _show_membership(section: dict[str, Any] | None) -> None:
+    for one in () if section is None else section["sets"]:
+        rows = [
+            {
+                "attack": attack["name"],
+                "auc": _interval(attack["auc"]),
+                "p_value_(Holm)": attack["holm"],
+                "accuracy": _interval(attack["accuracy"]),
+            }
+            for attack in one["attacks"]
+        ]
+        flagged = ", FLAGGED: the texts alone tell them apart" if one["flagged"] else ""
+        title = (
+            f"Membership of {one['name']}: {one['members']:,} in, {one['non_members']:,} out, 95%{flagged}"
+        )
+        console.show_rows(rows, as_json=False, name="membership", title=title)
+
+
+def _interval(estimate: dict[str, Any]) -> str:
+    low, high = (
+        ("-inf" if estimate["low"] is None else f"{estimate['low']:.3g}"),
+        ("inf" if estimate["high"] is None else f"{estimate['high']:.3g}"),
+    )
+    return f"{estimate['value']:.3g} [{low}, {high}]"
+
+
+@app.command()
+def plan(
+    epsilon: Annotated[float, typer.Option(help="The epsilon that an audit should be able to show.")],
+    delta: Annotated[float, typer.Option(help="The delta it is claimed at.")] = 0.0,
+    confidence: Annotated[float, typer.Option(help="Of the bound.")] = 0.95,
+    candidates: Annotated[int, typer.Option(help="Values that a planted secret can have.")] = 1_000_000,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """How many canaries would show an epsilon, by each way of auditing.
+
+    Examples:
+
+        tacit audit plan --epsilon 8
+
+        tacit audit plan --epsilon 2 --delta 1e-5 --json
+    """
+    from tacit.audit import plan_audit
+
+    rows = plan_audit(epsilon=epsilon, delta=delta, confidence=confidence, candidates=candidates)
+    title = f"Canaries that would show epsilon = {epsilon:g} at delta = {delta:g}, confidence {confidence:g}"
+    console.show_rows([row.to_json() for row in rows], as_json=as_json, name="designs", title=title)
+
+
+@app.command()
+def service(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The API, e.g. http://localhost:8000/v1.")],
+    canaries: Annotated[Path, typer.Option(help="The manifest of the canaries that were planted.")],
+    model: Annotated[
+        str | None, typer.Option(help="The model's name; default: the first one served.")
+    ] = None,
+    generations: Annotated[int, typer.Option(help="Answers to ask for each canary.")] = 20,
+    queries: Annotated[int, typer.Option(help="Tokens that the whole attack may cost.")] = 10_000,
+    admin: Annotated[
+        str | None,
+        typer.Option(help="The operator's port, to read the meter; password in TACIT_ADMIN_PASSWORD."),
+    ] = None,
+    extractable: Annotated[
+        bool,
+        typer.Option("--extractable", help="Unprotected models give these secrets: silence then counts."),
+    ] = False,
+    confidence: Annotated[float, typer.Option(help="Of every test and interval.")] = 0.95,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Ask a running service for its canaries, as any client could, with the meter running.
+
+    The API key is read from TACIT_API_KEY. Every token that is asked for is paid for from the budget.
+
+    Examples:
+
+        tacit audit service http://localhost:8000/v1 --canaries canaries.json --queries 500
+    """
+    from tacit.audit.black_box import BlackBoxPlan, Endpoint, audit_service
+    from tacit.corpus.canaries import CanaryManifest
+
+    key = os.environ.get("TACIT_API_KEY")
+    if not key:
+        raise InputError("The service wants an API key; put it into TACIT_API_KEY (tacit keys create).")
+    manifest = CanaryManifest.load(canaries)
+    endpoint = Endpoint(url, key, model, admin, os.environ.get("TACIT_ADMIN_PASSWORD"))
+    asked = BlackBoxPlan(generations=generations, most_queries=queries, confidence=confidence)
+    with console.progress() as progress:
+        found = audit_service(
+            endpoint,
+            manifest.canaries,
+            asked,
+            candidates=manifest.candidates,
+            extractable=extractable,
+            progress=progress,
+        )
+    if as_json:
+        console.show_json(found.to_json())
+        return
+    content = {
+        "verdict": found.verdict,
+        "reason": found.reason,
+        "secrets": str(found.secret_rate),
+        "twins": str(found.twin_rate),
+        "chance": found.chance,
+        "p_value_against_twins": found.p_twins,
+        "p_value_against_others": found.p_inserted,
+        "tokens_asked": found.meter.asked,
+        "tokens_booked": found.meter.booked,
+        "ended": found.ended,
+        "guarantee": found.guarantee,
+    }
+    console.show(content, as_json=False, title=f"What {url} gave away")

@@ -88,7 +88,9 @@ def test_one_run_p_value_against_the_formula_term_by_term(
     assert one_run_p_value(epsilon, correct, guesses, canaries, delta) == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize(("correct", "guesses"), [(5_000, 9_000), (4_700, 9_000), (9_000, 9_000)])
+@pytest.mark.parametrize(
+    ("correct", "guesses"), [(5_000, 9_000), (4_750, 9_000), (4_650, 9_000), (9_000, 9_000)]
+)
 def test_one_run_p_value_of_many_guesses_looks_at_every_step(correct: int, guesses: int) -> None:
     delta = 1e-4
     for epsilon in (0.0, 0.1):
@@ -182,6 +184,22 @@ def test_separation_is_wrong_at_most_as_often_as_it_says(delta: float) -> None:
     assert law[naive > epsilon].sum() > 0.2
     strong = np.outer(stats.binom.pmf(counts, trials, 0.9), stats.binom.pmf(counts, trials, 0.05))
     assert strong[bounds > epsilon].sum() > 0.5
+
+
+@pytest.mark.parametrize(("hits", "alarms"), [(30, 1), (39, 15), (40, 40), (3, 2)])
+def test_separation_against_the_formula_in_either_direction(hits: int, alarms: int) -> None:
+    delta = 0.03
+    low = stats.beta.ppf(0.025, hits, 41 - hits)
+    high = stats.beta.ppf(0.975, alarms + 1, 40 - alarms) if alarms < 40 else 1.0
+    expected = max(
+        math.log((low - delta) / high) if low > delta else 0.0,
+        math.log((1 - high - delta) / (1 - low)) if 1 - high > delta else 0.0,
+        0.0,
+    )
+    found = separation_bound(
+        true_positives=hits, members=40, false_positives=alarms, non_members=40, delta=delta
+    )
+    assert found.epsilon == pytest.approx(expected, abs=1e-12)
 
 
 def ranks_of_randomised_response(

@@ -52,7 +52,15 @@ def greatest_tail(
 @pytest.mark.parametrize("delta", [0.0, 0.01])
 @pytest.mark.parametrize(
     ("correct", "guesses", "canaries", "alphabet", "size"),
-    [(8, 10, 10, 2, 1), (5, 6, 12, 2, 1), (3, 9, 9, 10, 1), (6, 8, 20, 10, 3), (7, 7, 7, 5, 1)],
+    [
+        (8, 10, 10, 2, 1),
+        (1, 9, 9, 10, 1),
+        (2, 9, 20, 10, 1),
+        (5, 6, 12, 2, 1),
+        (3, 9, 9, 10, 1),
+        (6, 8, 20, 10, 3),
+        (7, 7, 7, 5, 1),
+    ],
 )
 def test_the_recursion_finds_the_largest_tail_that_the_constraints_allow(
     correct: int, guesses: int, canaries: int, alphabet: int, size: int, epsilon: float, delta: float

@@ -78,15 +78,15 @@ def test_cluster_intervals_cover_where_independent_ones_do_not() -> None:
 
 @pytest.mark.parametrize("shift", [0.0, 0.15])
 def test_group_intervals_cover_where_independent_ones_do_not(shift: float) -> None:
-    """300 groups of 10 out of 50 secrets a side; the truth is that of groups of 10 fresh secrets."""
-    rng, runs, secrets, groups, size = np.random.default_rng(4), 150, 50, 300, 10
+    """150 groups of 10 out of 50 secrets a side; the truth is that of groups of 10 fresh secrets."""
+    rng, runs, secrets, groups, size = np.random.default_rng(4), 120, 50, 150, 10
     true = float(stats.norm.cdf(shift * math.sqrt(size) / math.sqrt(2)))
     hits = independent_hits = 0
     for run in range(runs):
         designs = [rng.permuted(np.tile(np.arange(secrets), (groups, 1)), axis=1)[:, :size] for _ in range(2)]
         values = [rng.standard_normal(secrets) + shift, rng.standard_normal(secrets)]
         found = group_auc(
-            *values, member_groups=designs[0], non_member_groups=designs[1], resamples=200, seed=run
+            *values, member_groups=designs[0], non_member_groups=designs[1], resamples=150, seed=run
         )
         sums = [v[d].sum(axis=1) for v, d in zip(values, designs, strict=True)]
         independent = auc(*sums)
@@ -95,6 +95,14 @@ def test_group_intervals_cover_where_independent_ones_do_not(shift: float) -> No
         independent_hits += independent.low <= true <= independent.high
     assert hits / runs >= 0.87
     assert independent_hits / runs < 0.6
+
+
+def test_no_resample_lacks_a_side() -> None:
+    found = cluster_auc(
+        [1.0, 3.0], [2.0, 2.5, 0.5], member_clusters=[0, 1], non_member_clusters=[2, 3, 4], resamples=500
+    )
+    assert found.value == pytest.approx(4 / 6)
+    assert (found.low, found.high) == (0, 1)
 
 
 def test_no_certainty_without_spread() -> None:

@@ -91,6 +91,24 @@ def test_honest_choices_see_what_is_there_and_abstaining_pays() -> None:
     assert (split.confidence, median.confidence) == (0.95, 0.95)
 
 
+def test_several_numbers_and_many_splits_by_hand() -> None:
+    coins = coin_scores(np.random.default_rng(5), 120, 2.0)
+    right = np.cumsum(coins.right_by_confidence(0))
+    by_hand = max(
+        one_run_bound(
+            correct=int(right[n - 1]), guesses=n, canaries=120, confidence=1 - LEVEL / 3, delta=1e-4
+        ).epsilon
+        for n in (30, 60, 120)
+    )
+    assert preregistered_bound(coins, (30, 60, 120), delta=1e-4).epsilon == pytest.approx(by_hand)
+    for splits in (6, 7):
+        seeds = np.random.default_rng(9).integers(0, 2**63, splits)
+        found = sorted(split_bound(coins, confidence=1 - LEVEL / 2, seed=int(one)).epsilon for one in seeds)
+        median = multi_split_bound(coins, splits=splits, seed=9).epsilon
+        assert median == found[2 if splits == 6 else 3]
+        assert found[0] < median < found[-1]
+
+
 def test_pairs_and_ties() -> None:
     rng = np.random.default_rng(4)
     # Planted texts that always score higher: every guess is right.

@@ -166,7 +166,7 @@ def one_run_p_value(epsilon: float, correct: int, guesses: int, canaries: int, d
     if delta == 0 or correct == 0:
         return tail
     most = float(stats.binom.cdf(correct - 1, guesses, share))
-    best, begin, width = 0.0, 1, 1024
+    best, begin, width = 0.0, 1, 64
     # P[...]/i is at most 1/i: once that is below the best, no later i can be better.
     while begin <= correct and best * begin < most:
         steps = np.arange(begin, min(begin + width, correct + 1))

@@ -233,6 +233,17 @@ def test_the_limit_is_kept_and_the_count_is_the_services_own(place: NewPlace) ->
         assert Access(ledger).tenant(TENANT).tokens_used == found.meter.asked
 
 
+def test_a_canary_that_was_asked_for_enough_is_left_alone(place: NewPlace) -> None:  # noqa: F811
+    """The limit pays for one answer about the long secret when the short one has had both of its own."""
+    short, long = canary(0, "The baker", "1", "2"), canary(1, "The baker", "1" * 19, "2" * 19)
+    plan = BlackBoxPlan(generations=2, choices=2, most_queries=41)
+    with endpoint(place("submix-guarded")) as service:
+        found = audit_service(service, [short, long], plan, candidates=10**6)
+    assert found.answers[0].generations == 2
+    assert found.answers[1].generations >= 1
+    assert found.meter.booked == found.meter.asked <= 41
+
+
 def test_a_quota_that_ends_is_an_end_and_not_a_failure(place: NewPlace) -> None:  # noqa: F811
     where = place("submix-guarded", tokens=22)
     with endpoint(where) as service:

@@ -142,6 +142,9 @@ def test_a_weight_above_its_cap_is_part_of_the_worst_case() -> None:
     before.observe(members, public, honest)
     after.observe(members, public, sneaky)
     assert max(after.result().worst_case) > 5 * max(before.result().worst_case)
+    # The others may be as heavy as the heaviest weight that was seen.
+    openly = check(Certified(2.0, 0.01, cap=1.0), members, public)
+    np.testing.assert_allclose(after.result().worst_case, openly.worst_case, rtol=1e-9)
 
 
 def test_charges_of_which_little_is_used_support_nothing() -> None:

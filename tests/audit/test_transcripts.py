@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tacit.attacks.places import Place
 from tacit.audit.transcripts import audit_transcripts, shared_confidence
 from tacit.audit.transcripts_divergence import (
     Law,
+    Simulated,
     exact_divergence,
     simulate,
     simulated_divergence,
@@ -27,6 +29,7 @@ from tacit.errors import InputError
 from tacit.mechanisms import Certified, GNMax, Individual, SubMix
 from tacit.privacy import RenyiFilter, renyi_divergence
 from tacit.progress import Silent
+from tacit.statistics import Estimate
 from tests.audit.toys import GenerousCertified, HalvedIndividual, HalvedSubMix, quick, tight_place, toy_ask
 from tests.mechanisms.oracle import Array, floored
 
@@ -168,15 +171,46 @@ def test_simulated_divergences_are_close_and_never_above_the_truth(
         assert max(plain) == pytest.approx(exact.value, rel=0.3, abs=0.003)
 
 
+RARE = Place(torch.tensor([[[0.9, 0.1]] * 2], dtype=torch.float64), torch.tensor([0.5, 0.5]).double())
+CALM = Place(torch.tensor([[[0.51, 0.49]] * 2], dtype=torch.float64), torch.tensor([0.5, 0.5]).double())
+
+
+def uneven(written: Written) -> Place:
+    """Transcripts that begin with one token lose far more than others."""
+    return RARE if written[:1] == (0,) else CALM
+
+
+def test_both_tilted_laws_give_their_own_direction() -> None:
+    questions = Questions((uneven,), 4)
+    worlds = TwoWorlds(quick(SubMix(3.0, 5.0)), parts=1, part=0, epsilon=100.0)
+    laws = np.ones((2, 2**4))
+    for number, written in enumerate(itertools.product(range(2), repeat=4)):
+        budgets = worlds.begin()
+        for t in range(4):
+            step = worlds.step(budgets, uneven(written[:t]))
+            assert step is not None
+            laws[:, number] *= (step.with_part[written[t]], step.without[written[t]])
+            budgets = step.after
+    found = simulate(worlds, questions, dict.fromkeys(ADAPTIVE, 4000), seed=2, progress=Silent())
+    there, back = (float(renyi_divergence(*pair, 3.0)) for pair in (laws, laws[::-1]))
+    assert abs(there - back) > 0.2 * back  # so that one cannot pass for the other
+    for law, truth in (("tilted", there), ("tilted back", back)):
+        exponents = found[law].exponents  # type: ignore[index]
+        assert math.log(np.mean(np.exp(exponents))) / 2 == pytest.approx(truth, rel=0.05)
+
+
+def test_equal_losses_leave_the_range_term_of_the_bound() -> None:
+    """No variance: mean - 7 ln(2/error) / (3 (n-1)) of the range, at half of the error for a direction."""
+    same = {law: Simulated(np.zeros(300), np.full(300, 0.4)) for law in ADAPTIVE}
+    found = simulated_divergence(same, pilot=100, order=2.0, confidence=0.9)
+    share = 1 - 7 * math.log(2 / 0.05) / (3 * 199)
+    assert found.low == pytest.approx(math.log1p(share * math.expm1(0.4)))
+    assert found.value == pytest.approx(0.4)
+
+
 def test_the_simulated_bound_covers_what_it_states() -> None:
     """Losses that differ a lot between transcripts: the lower end passes the truth in few of many runs."""
-    rare = Place(torch.tensor([[[0.9, 0.1]] * 2], dtype=torch.float64), torch.tensor([0.5, 0.5]).double())
-    calm = Place(torch.tensor([[[0.51, 0.49]] * 2], dtype=torch.float64), torch.tensor([0.5, 0.5]).double())
-
-    def ask(written: Written) -> Place:
-        return rare if written[:1] == (0,) else calm
-
-    questions = Questions((ask,), 4)
+    questions = Questions((uneven,), 4)
     worlds = TwoWorlds(quick(SubMix(2.0, 5.0)), parts=1, part=0, epsilon=100.0)
     exact = exact_divergence(worlds, questions, vocabulary=2)
     assert exact is not None
@@ -246,7 +280,9 @@ def test_weights_for_twice_the_price_are_contradicted_by_the_attack_alone() -> N
     options = {"delta": 0.01, "transcripts": 2000}
     wrong = attacked(GenerousCertified(32.0, 2.0), questions, 1, 2.0, **options)
     assert wrong.separation.epsilon > wrong.claimed_dp > 2.0
-    assert wrong.verdict == "contradicted"
+    # Had the divergence not been looked at, the attack alone would say so.
+    unseen = replace(wrong, divergence=Estimate(0.0, 0.0, math.inf, 0.95, "not looked at"))
+    assert (wrong.verdict, unseen.verdict) == ("contradicted", "contradicted")
     right = attacked(Certified(32.0, 2.0), questions, 1, 2.0, **options)
     assert right.separation.epsilon <= right.claimed_dp
     assert right.separation.epsilon > 1  # not for want of power

@@ -2,7 +2,7 @@
 
     python -m tests.report.screenshot docs/report.png [DARK.png] [--audit RUN/audit.json] [--whole]
 
-The sample is labelled as made up in its name. Without ``--whole`` the picture ends below the exposure figure.
+The sample is labelled as made up in its name. Without ``--whole`` the picture ends after the utility.
 """
 
 from __future__ import annotations

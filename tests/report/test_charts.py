@@ -166,6 +166,24 @@ def test_the_roc_is_logarithmic_and_greys_what_cannot_be_told(audit: Audit) -> N
     assert (float(chance["x1"]), float(chance["x2"])) == (float(box["x1"]), float(box["x2"]))
 
 
+def test_a_straight_roc_is_the_diagonal_also_on_logarithmic_axes(audit: Audit) -> None:
+    found = set_of(audit)
+    assert found.roc is not None
+    guessing = found.model_copy(update={"roc": found.roc.model_copy(update={"points": ((0, 0), (1, 1))})})
+    root = drawn(charts.roc("f", guessing))
+    (curve,) = styled(root, "curve", "path")
+    chance = {
+        name: float(place) for name, place in styled(root, "dashed", "line")[-1].items() if name != "class"
+    }
+    slope = (chance["y2"] - chance["y1"]) / (chance["x2"] - chance["x1"])
+    places = [float(one) for one in re.findall(r"[\d.]+", curve["d"])]
+    for across, height in zip(places[::2], places[1::2], strict=True):
+        assert height == pytest.approx(chance["y1"] + slope * (across - chance["x1"]), abs=0.05)
+    half = found.model_copy(update={"roc": found.roc.model_copy(update={"points": ((0, 0.5), (1, 1))})})
+    (curve,) = styled(drawn(charts.roc("f", half)), "curve", "path")
+    assert len(re.findall("L", curve["d"])) >= 6  # bent: half of the members without a false alarm
+
+
 @pytest.mark.parametrize("negatives", [0, 1, 2, 3, 9, 100_000])
 def test_a_roc_of_few_or_many_negatives(audit: Audit, negatives: int) -> None:
     found = set_of(audit).model_copy(update={"non_members": negatives})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -24,6 +25,7 @@ _ROW = 34.0
 _MOST_LETTERS = 25
 _LARGEST_LINEAR = 30.0  # epsilon above which an axis is folded
 _FEW_POINTS = 120
+_CHORD = 6
 
 
 @dataclass(frozen=True)
@@ -209,10 +211,23 @@ def roc(id: str, found: MembershipSet, *, width: float = SMALL) -> Markup:
         y_text=percent,
     )
     drawing.line(x(x.low), y(x.low), x(1), y(1), "dashed")
-    points = [(x(false), y(true)) for false, true in sorted(found.roc.points)]
+    points = [(x(false), y(true)) for false, true in _chords(sorted(found.roc.points), x.low)]
     if points:
         drawing.path(points, "line curve")
     return drawing.svg()
+
+
+def _chords(points: Sequence[tuple[float, float]], least: float) -> list[tuple[float, float]]:
+    """The curve with points between, because a straight line of shares is bent on logarithmic axes."""
+    found = list(points[:1])
+    for (before, low), (after, high) in pairwise(points):
+        begin = max(before, least)
+        if after > begin and before < after:
+            for step in range(_CHORD):
+                false = begin * (after / begin) ** (step / _CHORD)
+                found.append((false, low + (high - low) * (false - before) / (after - before)))
+        found.append((after, high))
+    return found
 
 
 def intervals(

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from scipy import stats
 
-from tacit.audit.realised_loss import Verdict
+from tacit.audit.verdicts import Verdict
 from tacit.corpus.canaries import Canary
 from tacit.errors import EnvironmentProblem, InputError
 from tacit.privacy import Guarantee

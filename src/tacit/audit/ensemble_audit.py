@@ -16,6 +16,7 @@ from tacit.audit.membership_findings import MembershipFinding, named
 from tacit.audit.plans import AnswerPlan, AuditPlan
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.transcripts_run import PredictionAudit, audit_private_prediction
+from tacit.audit.verdicts import Verdict
 from tacit.mechanisms.choice import MechanismChoice
 from tacit.models.ensemble import Ensemble, load_ensemble
 from tacit.prediction import Answering
@@ -110,7 +111,38 @@ class EnsembleAudit(AuditedRun):
 
 
 def _prediction(found: PredictionAudit, parts: int) -> dict[str, Any]:
-    return {"parts": parts, "verdict": found.verdict, "reasons": list(found.reasons), **found.to_json()}
+    """The section of the report; everything behind it is under ``detail``."""
+    losses = [one for one in (found.on_canaries, found.on_held_out) if one is not None]
+    realised = None
+    if losses:
+        verdicts = {one.verdict for one in losses}
+        order: tuple[Verdict, ...] = ("contradicted", "supported", "inconclusive")
+        realised = {
+            "excess": sum(one.excess for one in losses),
+            "largest_excess": max(one.largest for one in losses),
+            "queries": sum(one.queries for one in losses),
+            "verdict": next(verdict for verdict in order if verdict in verdicts),
+            "statement": " ".join(dict.fromkeys(one.reason for one in losses)),
+        }
+    return {
+        "queries": sum(one.queries for one in losses),
+        "parts": parts,
+        "realised": realised,
+        "likelihood_ratio": [
+            {
+                "part": one.part,
+                "transcripts": one.transcripts,
+                "auc": one.auc.to_json(),
+                "epsilon_lower": one.separation.epsilon,
+                "claimed_epsilon": one.claimed_dp,
+                "delta": one.delta,
+                "verdict": one.verdict,
+            }
+            for one in (*found.repeated, *found.adaptive)
+        ],
+        "black_box": None,
+        "detail": found.to_json(),
+    }
 
 
 def _claims_of(guarantee: Guarantee, found: PredictionAudit, plan: AuditPlan) -> list[ClaimRecord]:

@@ -32,6 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.audit.verdicts import Verdict
 from tacit.errors import InputError
 from tacit.mechanisms import Certified, Individual, Mixture, SubMix
 from tacit.mechanisms.choice import Mechanism, needs_halves
@@ -40,8 +41,6 @@ from tacit.mechanisms.public_centred import cap_for
 from tacit.prediction.drawing import mixed
 from tacit.privacy import RenyiFilter, renyi_divergence
 from tacit.statistics import FloatArray
-
-Verdict = Literal["supported", "contradicted", "inconclusive"]
 
 # What two float64 computations of one divergence may differ by. Charges are padded by as much.
 RELATIVE_TOLERANCE: Final = 1e-9

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from tacit.audit.bounds import EpsilonLowerBound, separation_bound
-from tacit.audit.realised_loss import ABSOLUTE_TOLERANCE, MEANINGFUL_FACTOR, RELATIVE_TOLERANCE, Verdict
+from tacit.audit.realised_loss import ABSOLUTE_TOLERANCE, MEANINGFUL_FACTOR, RELATIVE_TOLERANCE
 from tacit.audit.transcripts_divergence import (
     MOST_ENUMERATED,
     Law,
@@ -36,6 +36,7 @@ from tacit.audit.transcripts_divergence import (
     simulated_divergence,
 )
 from tacit.audit.transcripts_worlds import Questions, TwoWorlds, check_halves_of
+from tacit.audit.verdicts import Verdict
 from tacit.errors import InputError
 from tacit.mechanisms.choice import Mechanism
 from tacit.privacy import rdp_to_dp

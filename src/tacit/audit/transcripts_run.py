@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from tacit.attacks.places import Place, Places
-from tacit.audit.realised_loss import LossCheck, RealisedLoss, Verdict
+from tacit.audit.realised_loss import LossCheck, RealisedLoss
 from tacit.audit.transcripts import TranscriptAudit, audit_transcripts, shared_confidence
 from tacit.audit.transcripts_worlds import Questions
+from tacit.audit.verdicts import Verdict
 from tacit.corpus.canaries import CanaryManifest
 from tacit.corpus.partition import Partition
 from tacit.errors import CorpusError, InputError

@@ -309,3 +309,33 @@ def service(
         "guarantee": found.guarantee,
     }
     console.show(content, as_json=False, title=f"What {url} gave away")
+
+
+@app.command()
+def card(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="The Run; audited or not.")],
+    include_measurements: Annotated[
+        bool,
+        typer.Option(
+            "--include-measurements",
+            help="Also publish what was measured on private text, which no guarantee covers.",
+        ),
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace RUN/README.md.")] = False,
+    as_json: console.JsonFlag = False,
+) -> None:
+    """Write a Hugging Face model card, RUN/README.md: what may be published about a Run.
+
+    Examples:
+
+        tacit audit card first
+    """
+    from tacit.audit.record import FILE, read_audit
+    from tacit.report import write_model_card
+
+    opened = Run.open(run_folder)
+    audited = read_audit(opened) if (opened.folder / FILE).exists() else None
+    written = write_model_card(
+        opened, audited, include_measurements=include_measurements, overwrite=overwrite
+    )
+    console.show({"written": str(written)}, as_json=as_json, title="Model card")

@@ -192,7 +192,7 @@ def test_both_tilted_laws_give_their_own_direction() -> None:
             laws[:, number] *= (step.with_part[written[t]], step.without[written[t]])
             budgets = step.after
     found = simulate(worlds, questions, dict.fromkeys(ADAPTIVE, 4000), seed=2, progress=Silent())
-    there, back = (float(renyi_divergence(*pair, 3.0)) for pair in (laws, laws[::-1]))
+    there, back = (float(renyi_divergence(one, other, 3.0)) for one, other in (laws, laws[::-1]))
     assert abs(there - back) > 0.2 * back  # so that one cannot pass for the other
     for law, truth in (("tilted", there), ("tilted back", back)):
         exponents = found[law].exponents  # type: ignore[index]

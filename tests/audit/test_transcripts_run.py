@@ -4,57 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tacit.audit.transcripts_run import PredictionPlan, audit_private_prediction, canary_contexts
-from tacit.corpus.canaries import CanaryManifest, draw_canaries
-from tacit.corpus.canary_plan import CanaryPlan
 from tacit.corpus.partition import Partition
-from tacit.corpus.planting import plant
 from tacit.errors import InputError
 from tacit.mechanisms.choice import Mechanism, MechanismChoice
 from tacit.models.ensemble import load_ensemble
-from tacit.runs import Run
-from tacit.training.ensemble import train_ensemble
+from tests.audit.runs import Audited
 from tests.audit.toys import GenerousCertified, HalvedSubMix
-from tests.training.ensembles import ensemble_recipe, sayings, write_sayings
 
-HELD_OUT = {"share": 0.2, "by": "user", "seed": 0}
 PLAN = PredictionPlan(
     epsilon=2.0, repeats=40, transcripts=200, tokens=2, adaptive=100, parts=2, blocks=1, block_size=32
 )
-
-
-@dataclass(frozen=True)
-class Audited:
-    run: Run
-    manifest: CanaryManifest
-
-
-@pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: Path) -> Audited:
-    """Two parts of two halves, some of whose users carry a canary that is repeated often."""
-    folder = tmp_path_factory.mktemp("audited")
-    said = sayings(users=20)
-    plan = CanaryPlan(
-        template="My code is: {secret}", length=4, users=6, ladder=(12,), held_out_share=0.2, seed=3
-    )
-    manifest = draw_canaries(
-        plan,
-        [who for who, _ in said],
-        documents=len(said),
-        characters=sum(len(text) for _, text in said),
-    )
-    rows = plant(
-        ({"who": who, "said": text} for who, text in said), manifest, user_column="who", text_column="said"
-    )
-    private = write_sayings(folder / "private.jsonl", [(row["who"], row["said"]) for row in rows])
-    training = {"max_steps": 15, "block_size": 48, "batch_size": 8, "learning_rate": 2e-2, "seed": 1}
-    recipe = ensemble_recipe(tiny_transformer, private, folder / "run", held_out=HELD_OUT, training=training)
-    return Audited(train_ensemble(recipe), manifest)
 
 
 def attacked(audited: Audited, choice: MechanismChoice, **changes: Any) -> Any:

@@ -78,7 +78,15 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
     pq.write_table(pa.table({"sender": ["a", "b"], "body": ["one", "two"]}), folder / "mail.parquet")
     arguments = shlex.split(example)[1:]
     if "runs/first" in arguments:
-        assert tacit("train", "recipe.yaml", "training.max_steps=1").code == 0
+        corpus = plant_canaries(tacit) if "canaries.json" in arguments else "dialogues.jsonl"
+        assert tacit("train", "recipe.yaml", "training.max_steps=1", f"corpus.path={corpus}").code == 0
+    if path == ("compare",):
+        assert tacit("train", "recipe.yaml", "training.max_steps=1", "output=runs/second").code == 0
+        for run in ("runs/first", "runs/second"):
+            assert tacit("audit", run, "--documents", "0", "--no-report").code == 0
+    if path == ("audit", "service"):
+        audit_the_service(tacit, arguments)
+        return
     if "runs/submix" in arguments or "runs/parts" in arguments:
         halves, name = ("true", "submix") if "runs/submix" in arguments else ("false", "parts")
         made = ("method=submix", f"output=runs/{name}", f"ensemble={{parts: 2, halves: {halves}}}")
@@ -105,6 +113,31 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
     else:
         assert result.code == 0, result.err
         assert result.out
+
+
+def plant_canaries(tacit: Tacit) -> str:
+    common = ("--user", "user", "--text", "text", "--users", "8", "--length", "3")
+    assert tacit("corpus", "plant", "dialogues.jsonl", "planted.jsonl", "canaries.json", *common).code == 0
+    return "planted.jsonl"
+
+
+def audit_the_service(tacit: Tacit, arguments: list[str]) -> None:
+    """The example as it stands, against a service that was trained on the planted corpus."""
+    made = ("method=submix", "ensemble={parts: 2}", "training.max_steps=1", "output=runs/submix")
+    assert tacit("train", "recipe.yaml", *made, f"corpus.path={plant_canaries(tacit)}").code == 0
+    assert tacit("ledger", "init", "runs/submix", "--epsilon", "2").code == 0
+    key = tacit("keys", "create", "auditor", "--json").json()["key"]
+    assert tacit(*arguments).code == 2  # without a key nothing is asked
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        serving(["serve", "runs/submix", "--queries", "1000", "--port", "0", "--admin-port", "0"]) as said,
+    ):
+        (url,) = re.findall(r"http://[\w.]+:\d+/v1", said)
+        patch.setenv("TACIT_API_KEY", key)
+        asked = [url if word.startswith("http") else word for word in arguments]
+        result = tacit(*asked, "--generations", "2")
+        assert result.code == 0, result.err
+        assert "tokens asked" in result.out
 
 
 @contextmanager

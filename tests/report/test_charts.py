@@ -233,7 +233,8 @@ def test_bars_of_nothing() -> None:
 def test_disparity_draws_every_user_and_the_measured_slope(audit: Audit) -> None:
     found = audit.disparity
     assert found is not None
-    root = drawn(charts_of_cost.disparity("f", found))
+    assert found.slope is not None
+    root = drawn(charts_of_cost.disparity("f", found, found.slope))
     assert len(styled(root, "faint", "circle")) == len(found.points)
     (line,) = styled(root, "strong", "path")
     start, top, end, bottom = (float(one) for one in re.findall(r"[\d.]+", line["d"]))
@@ -260,7 +261,7 @@ def test_a_slope_never_leaves_the_figure(points: list[tuple[int, float]], slope:
         slope=value(slope),
         **{name: value(0.0) for name in ("mean", "top", "bottom", "gap")},
     )
-    root = drawn(charts_of_cost.disparity("f", found))
+    root = drawn(charts_of_cost.disparity("f", found, value(slope)))
     box = styled(root, "axis", "line")[0]
     for line in styled(root, "strong", "path"):
         heights = [float(one) for one in re.findall(r"[\d.]+", line["d"])[1::2]]

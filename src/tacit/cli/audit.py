@@ -78,9 +78,9 @@ def run(
 
     Examples:
 
-        tacit audit first --canaries canaries.json
+        tacit audit runs/first --canaries canaries.json
 
-        tacit audit ensemble --mechanism certified --epsilon 2 --queries 256
+        tacit audit runs/parts --mechanism certified --epsilon 2 --queries 64
     """
     from tacit.attacks.exposure import ExposureSettings
     from tacit.audit.auditing import audit_run
@@ -328,7 +328,7 @@ def card(
 
     Examples:
 
-        tacit audit card first
+        tacit audit card runs/first
     """
     from tacit.audit.record import FILE, read_audit
     from tacit.report import write_model_card

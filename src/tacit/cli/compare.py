@@ -27,9 +27,9 @@ def compare(
 
     Examples:
 
-        tacit compare first second
+        tacit compare runs/first runs/second
 
-        tacit compare first second --tolerance 0.1 --json
+        tacit compare runs/first runs/second --tolerance 0.1 --html side-by-side.html
     """
     from tacit.audit.comparison import compare_runs
     from tacit.report import render_comparison

@@ -327,7 +327,7 @@ class Disparity(Part):
     top: Measured
     bottom: Measured
     gap: Measured
-    slope: Measured
+    slope: Measured | None = None  # none where all wrote as much
     points: tuple[tuple[Annotated[float, Field(gt=0)], float], ...] = ()
     caveats: tuple[str, ...] = ()
 

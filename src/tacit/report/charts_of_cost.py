@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tacit.report.audit_file import Disparity
+from tacit.report.audit_file import Disparity, Measured
 from tacit.report.charts import BELOW, LEFT, RIGHT, shortened
 from tacit.report.drawing import SMALL, Drawing, Key, axes, legend_height
 from tacit.report.scales import Scale
@@ -83,14 +83,14 @@ def bars(
     return drawing.svg()
 
 
-def disparity(id: str, found: Disparity) -> Markup:
+def disparity(id: str, found: Disparity, slope: Measured) -> Markup:
     """Every user: how much text they gave against how much worse the model became for them.
 
     The line has the measured slope and goes through the mean of the points, as a least-squares line does.
     """
     keys = (
         Key("dot", "a user"),
-        Key("line", f"slope {estimate(found.slope)} per unit of log(samples)", "strong"),
+        Key("line", f"slope {estimate(slope)} per unit of log(samples)", "strong"),
         Key("dashed", "no change"),
     )
     top = legend_height(keys, left=LEFT)
@@ -99,7 +99,7 @@ def disparity(id: str, found: Disparity) -> Markup:
         id,
         "Change of perplexity by number of samples",
         f"{found.users} users. The five with most samples: {estimate(found.top)}; the five with fewest: "
-        f"{estimate(found.bottom)}; slope {estimate(found.slope)}.",
+        f"{estimate(found.bottom)}; slope {estimate(slope)}.",
         height,
     )
     drawing.legend(keys, left=LEFT)
@@ -121,7 +121,7 @@ def disparity(id: str, found: Disparity) -> Markup:
     middle = sum(map(math.log, samples)) / len(samples)
     level = sum(changes) / len(changes)
     line = _clipped(
-        [(s, level + found.slope.value * (math.log(s) - middle)) for s in (min(samples), max(samples))],
+        [(s, level + slope.value * (math.log(s) - middle)) for s in (min(samples), max(samples))],
         y.low,
         y.high,
     )

@@ -270,7 +270,7 @@ def disparity(found: Disparity | None) -> Section:
         ("most samples", found.top),
         ("fewest samples", found.bottom),
         ("gap", found.gap),
-        ("slope on log(samples)", found.slope),
+        *((("slope on log(samples)", found.slope),) if found.slope is not None else ()),
     )
     table = Table(
         "Change of perplexity",
@@ -278,8 +278,8 @@ def disparity(found: Disparity | None) -> Section:
         tuple((name, estimate(value)) for name, value in rows),
         methods(value for _, value in rows),
     )
-    if found.points:
-        svg = charts_of_cost.disparity("disparity-figure", found)
+    if found.points and found.slope is not None:
+        svg = charts_of_cost.disparity("disparity-figure", found, found.slope)
     else:
         svg = charts.intervals(
             "disparity-figure",

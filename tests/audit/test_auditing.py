@@ -1,0 +1,205 @@
+"""Audits of whole Runs: known answers, what is refused, and that no secret is in what is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.audit.auditing import audit_run
+from tacit.audit.comparison import compare_runs
+from tacit.audit.plans import AnswerPlan, AuditPlan
+from tacit.audit.record import AuditRecord, read_audit
+from tacit.audit.transcripts_run import PredictionPlan
+from tacit.errors import InputError
+from tacit.mechanisms.choice import MechanismChoice
+from tacit.prediction import Budget
+from tacit.privacy import Guarantee
+from tacit.report import render_comparison, render_report
+from tacit.runs import Run
+from tests.audit.runs import Audited, planted_corpus
+
+pytestmark = pytest.mark.slow
+
+
+def audit(audited: Audited, **changes: Any) -> AuditRecord:
+    return audit_run(
+        audited.run, AuditPlan(manifest=audited.manifest, block_size=48, **changes), device="cpu"
+    )
+
+
+def claiming(audited: Audited, epsilon: float) -> Audited:
+    """The same Run with another guarantee: what it would be if somebody claimed it."""
+    guarantee = Guarantee(kind="dp", unit="user", epsilon=epsilon, delta=1e-5)
+    manifest = audited.run.manifest.model_copy(update={"guarantee": guarantee.to_json()})
+    return dataclasses.replace(audited, run=Run(audited.run.folder, manifest))
+
+
+def answers(name: Any = "certified", guard: float | None = None) -> AnswerPlan:
+    budget = Budget(2.0, 40)
+    plan = PredictionPlan(
+        epsilon=2.0, repeats=40, transcripts=100, tokens=0, parts=2, blocks=1, block_size=32
+    )
+    return AnswerPlan(MechanismChoice(name, target=budget.target, guard=guard), budget, plan)
+
+
+@pytest.fixture(scope="module")
+def of_overfitted(overfitted: Audited, untouched: Audited) -> AuditRecord:
+    return audit(overfitted, against=untouched.run)
+
+
+@pytest.fixture(scope="module")
+def of_untouched(untouched: Audited) -> AuditRecord:
+    return audit(untouched)
+
+
+def test_an_overfitted_model_is_caught(of_overfitted: AuditRecord) -> None:
+    assert of_overfitted.verdict == "inconclusive"  # nothing is claimed that could be contradicted
+    assert of_overfitted.leaks
+    assert of_overfitted.line.startswith("No guarantee, and it leaks")
+    (claim,) = of_overfitted.claims
+    assert claim.claimed_epsilon is None
+    assert claim.measured_epsilon is not None
+    assert claim.measured_epsilon > 2
+    exposure = of_overfitted.sections["exposure"]
+    assert exposure["p_value"] < 1e-6
+    # Those that stood there sixteen times are among the very first; nobody is beyond log2 |R|.
+    often = [row for row in exposure["per_repetition"] if row["repetitions"] == 16]
+    assert often[0]["mean"]["value"] > 11
+    assert max(row["exposure"]["high"] for row in exposure["rows"]) <= math.log2(10_000)
+    # The public model never saw them, and the others were never inserted.
+    blank = [row["public"]["value"] for row in exposure["rows"]]
+    out = [row["exposure"]["value"] for row in exposure["rows"] if not row["inserted"]]
+    assert sum(blank) / len(blank) < 4
+    assert sum(out) / len(out) < 4
+    canaries = of_overfitted.sections["membership"]["sets"][0]
+    assert canaries["name"] == "canaries"
+    assert not canaries["flagged"]
+    assert next(row for row in canaries["attacks"] if row["name"] == "loss")["auc"]["low"] > 0.5
+
+
+def test_an_untouched_model_is_inconclusive(of_untouched: AuditRecord) -> None:
+    assert of_untouched.verdict == "inconclusive"
+    assert not of_untouched.leaks
+    assert of_untouched.line == "No guarantee; these attacks found nothing. That shows no safety."
+    (claim,) = of_untouched.claims
+    assert claim.measured_epsilon == 0
+    assert claim.detectable_epsilon is not None
+    assert claim.detectable_epsilon > 2
+    assert of_untouched.sections["exposure"]["p_value"] > 0.001
+
+
+def test_a_claim_that_the_weights_break_is_contradicted(overfitted: Audited, untouched: Audited) -> None:
+    broken = audit(claiming(overfitted, 1.0), documents=0)
+    assert broken.verdict == "contradicted"
+    assert broken.line.startswith("Contradicted")
+    assert "more than the claimed 1" in broken.claims[0].reason
+    # The same claim of a model that learned nothing stands.
+    assert audit(claiming(untouched, 1.0), documents=0).verdict == "supported"
+
+
+def test_sections_of_one_model(of_overfitted: AuditRecord) -> None:
+    sections = of_overfitted.sections
+    utility = sections["utility"]
+    assert utility["run"]["value"] < utility["public"]["value"]
+    assert utility["unmitigated"]["value"] == pytest.approx(utility["public"]["value"], rel=1e-3)
+    disparity = sections["disparity"]
+    assert disparity["against"] == "untouched"
+    assert disparity["mean"]["value"] < 0  # it predicts better than the untouched one
+    assert len(disparity["points"]) == disparity["users"]
+    tab = sections["extraction"]["tab"]
+    assert 0 <= tab["accuracy"]["value"] <= tab["attainable"]
+    tries = sections["extraction"]["tries"]["rows"]
+    assert tries[0]["median_tries"] < tries[-1]["median_tries"]  # p = 0.1 takes fewer than p = 0.9
+    documents = sections["membership"]["sets"][1]
+    assert documents["members"] + documents["non_members"] <= 40  # one document of each user at most
+    assert sections["prediction"] is None
+    assert of_overfitted.provenance["seconds"] > 0
+
+
+def test_what_is_written_holds_no_secret(of_overfitted: AuditRecord, overfitted: Audited) -> None:
+    of_overfitted.save(overfitted.run)
+    path = overfitted.run.folder / "audit.json"
+    assert path.stat().st_mode & 0o077 == 0
+    content = path.read_text()
+    page = render_report(read_audit(overfitted.run), run_name="overfitted")
+    for canary in overfitted.manifest.canaries:
+        for told in (content, page):
+            assert canary.text not in told
+            assert canary.twin_text not in told
+            assert f'"{canary.secret}"' not in told
+            assert canary.user not in told
+    assert "it leaks" in page
+
+
+def test_runs_are_compared_at_equal_perplexity(
+    of_overfitted: AuditRecord, of_untouched: AuditRecord, overfitted: Audited, untouched: Audited
+) -> None:
+    of_overfitted.save(overfitted.run)
+    of_untouched.save(untouched.run)
+    rows = compare_runs([untouched.run, overfitted.run, untouched.run])
+    assert [row.comparable for row in rows] == [True, False, True]
+    assert "times the first Run's" in rows[1].why
+    assert rows[1].exposure_max is not None
+    assert rows[0].exposure_max is not None
+    assert rows[1].exposure_max > rows[0].exposure_max
+    assert all(row.comparable for row in compare_runs([overfitted.run, overfitted.run]))
+    page = render_comparison([row.to_json() for row in rows])
+    assert "overfitted" in page
+
+
+def test_an_honest_ensemble_is_supported(audited: Audited) -> None:
+    found = audit(audited, answers=answers("submix"))
+    assert found.verdict == "supported"
+    assert found.guarantee["kind"] == "rop"
+    prediction = found.sections["prediction"]
+    assert prediction["realised"]["excess"] == 0
+    assert prediction["likelihood_ratio"]
+    assert found.mechanism is not None
+    assert found.mechanism["parts"] == 2
+    assert found.sections["exposure"]["queries"] > 0
+    render_report(json.loads(json.dumps(found.to_json())), run_name="ensemble")
+
+
+@pytest.mark.parametrize(
+    ("which", "changes", "message"),
+    [
+        ("audited", {}, "holds an ensemble"),
+        ("overfitted", {"answers": "certified"}, "leave mechanism and"),
+        ("overfitted", {"against": "audited"}, "other text"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    request: pytest.FixtureRequest, which: str, changes: dict[str, str], message: str
+) -> None:
+    given: dict[str, Any] = {}
+    if "answers" in changes:
+        given["answers"] = answers(changes["answers"])
+    if "against" in changes:
+        ensemble = request.getfixturevalue(changes["against"])
+        given["against"] = ensemble.run
+    with pytest.raises(InputError, match=message):
+        audit(request.getfixturevalue(which), **given)
+
+
+def test_canaries_of_another_corpus_are_refused(untouched: Audited, tmp_path: Path) -> None:
+    other = planted_corpus(tmp_path / "other.jsonl", users=5, said=20, seed=4)
+    with pytest.raises(InputError, match="None of the manifest's"):
+        audit(Audited(untouched.run, other))
+
+
+def test_a_run_that_was_not_audited_is_not_compared(untouched: Audited, audited: Audited) -> None:
+    with pytest.raises(InputError, match="at least two"):
+        compare_runs([untouched.run])
+    with pytest.raises(InputError, match="different text"):
+        compare_runs([untouched.run, audited.run])
+
+
+@pytest.mark.parametrize("changes", [{"documents": -1}, {"delta": 1.0}, {"confidence": 0.4}])
+def test_plans_are_checked(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="Expected"):
+        AuditPlan(**changes)

@@ -60,6 +60,18 @@ def test_slope_and_mean_cover_near_their_level_on_null_users() -> None:
     assert 0.7 <= gaps / runs <= 0.95
 
 
+def test_resampled_slopes_are_those_of_copied_users() -> None:
+    after, before, samples = users(np.random.default_rng(7), 12, -1.0)
+    found = measure_disparity(after, before, samples, resamples=200, seed=3).slope
+    counts = np.random.default_rng(3).multinomial(12, np.full(12, 1 / 12), size=200)
+    slopes = [
+        stats.linregress(np.repeat(np.log(samples), row), np.repeat(after - before, row)).slope
+        for row in counts
+    ]
+    assert found is not None
+    assert [found.low, found.high] == pytest.approx(np.quantile(slopes, [0.025, 0.975]).tolist())
+
+
 def test_few_users_are_said() -> None:
     three = measure_disparity([30.0, 31.0, 35.0], [29.0, 29.0, 29.0], [100, 10, 1])
     assert three.compared == 1

@@ -83,19 +83,25 @@ def test_too_much_delta_is_said() -> None:
     assert free < costly < 1.3 * free
 
 
+def power_of(canaries: int, epsilon: float, accuracy: float, delta: float) -> float:
+    """How often guesses that are right with this probability show epsilon, by enumeration."""
+    counts = np.arange(canaries + 1)
+    bounds = [
+        one_run_bound(correct=int(v), guesses=canaries, canaries=canaries, delta=delta).epsilon
+        for v in counts
+    ]
+    return float(stats.binom.pmf(counts, canaries, accuracy)[np.array(bounds) >= epsilon].sum())
+
+
 def test_an_attack_of_some_accuracy_shows_it_as_often_as_planned() -> None:
     epsilon, accuracy = 1.0, 0.85
     row = plan_audit(epsilon=epsilon, accuracy=accuracy, power=0.8)[2]
     assert row.canaries is not None
-    counts = np.arange(row.canaries + 1)
-    bounds = [
-        one_run_bound(correct=int(v), guesses=row.canaries, canaries=row.canaries).epsilon for v in counts
-    ]
-    shown = stats.binom.pmf(counts, row.canaries, accuracy)[np.array(bounds) >= epsilon].sum()
-    assert 0.8 <= shown < 0.9
-    with_delta = plan_audit(epsilon=epsilon, accuracy=accuracy, delta=1e-4)[2].canaries
+    assert 0.8 <= power_of(row.canaries, epsilon, accuracy, 0.0) < 0.9
+    with_delta = plan_audit(epsilon=epsilon, accuracy=accuracy, delta=2e-3)[2].canaries
     assert with_delta is not None
-    assert with_delta >= row.canaries
+    assert with_delta > row.canaries
+    assert 0.8 <= power_of(with_delta, epsilon, accuracy, 2e-3) < 0.9
     hopeless = plan_audit(epsilon=2.0, accuracy=0.85)[2]
     assert hopeless.canaries is None
     assert "epsilon = 1.73" in hopeless.note

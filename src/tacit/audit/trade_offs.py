@@ -54,6 +54,7 @@ def refutes(
     lists = (alphabet - 1) / list_size
     share = (alphabet - list_size) / (alphabet - 1)
     for index in range(correct - 1, -1, -1):
+        # Where the first step needs no growth, none does: r and h stay as they are, and nothing is refuted.
         grown = max(wrong, lists * inverse(share * right))
         right += index / (guesses - index) * (grown - wrong)
         wrong = grown

@@ -16,7 +16,7 @@ from tacit.models.ensemble import Ensemble
 from tests.models.ensembles import ensemble_of, peft_logits
 from tests.tiny import public_sentences
 
-TEXTS = [*public_sentences(3, seed=5), "A lamp"]
+TEXTS = [*public_sentences(2, seed=5), "A lamp"]
 
 
 @pytest.fixture(scope="module", params=["tiny_transformer", "tiny_lstm"])

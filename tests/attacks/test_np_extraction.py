@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tacit.attacks.np_extraction import (
@@ -35,7 +35,11 @@ SECRETS = [
 ]
 
 
-@given(st.floats(-600, -1e-9), st.floats(1e-6, 1 - 1e-6), st.integers(1, 10**15))
+@settings(deadline=None)
+@example(-1e-9, 0.5, 1)
+@example(-1e-300, 0.5, 1)
+@example(-math.log(2), 0.5, 3)
+@given(st.floats(-600, -1e-300), st.floats(1e-6, 1 - 1e-6), st.integers(1, 10**15))
 def test_formulas_in_arbitrary_precision(log_p: float, p: float, n: int) -> None:
     with mpmath.workdps(700):
         chance = mpmath.exp(mpmath.mpf(log_p))

@@ -127,9 +127,11 @@ def _log_rate(log_probabilities: npt.ArrayLike) -> FloatArray:
     if (logs > 0).any() or np.isnan(logs).any():
         raise InputError("Expected log-probabilities of at most 0.")
     with np.errstate(divide="ignore"):
-        # Below -37, 1 - p_z rounds to 1 and -ln(1 - p_z) is p_z to the last digit.
-        exact = np.log(-np.log1p(-np.exp(np.maximum(logs, -37.0))))
-    return np.where(logs < -37.0, logs, exact)
+        # ln(1 - p_z) keeps its digits by log1p where p_z is small, and by expm1 where it is near 1.
+        near = np.log(-np.log(-np.expm1(np.maximum(logs, -math.log(2)))))
+        far = np.log(-np.log1p(-np.exp(np.clip(logs, -37.0, -math.log(2)))))
+    # Below -37, 1 - p_z rounds to 1 and -ln(1 - p_z) is p_z to the last digit.
+    return np.where(logs < -37.0, logs, np.where(logs < -math.log(2), far, near))
 
 
 def prompted(manifest: CanaryManifest, *, inserted: bool = True) -> list[Prompted]:

@@ -176,8 +176,8 @@ CALM = Place(torch.tensor([[[0.51, 0.49]] * 2], dtype=torch.float64), torch.tens
 
 
 def uneven(written: Written) -> Place:
-    """Transcripts that begin with one token lose far more than others."""
-    return RARE if written[:1] == (0,) else CALM
+    """Transcripts that begin with one token, which one world says more often, lose far more than others."""
+    return CALM if written[:1] == (1,) else RARE
 
 
 def test_both_tilted_laws_give_their_own_direction() -> None:

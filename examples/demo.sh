@@ -17,13 +17,16 @@ run tacit models pull smollm2-135m-instruct
 run tacit corpus simulate demo/dialogues.jsonl --users 24 --dialogues 3
 run tacit corpus stats demo/dialogues.jsonl --user user --text text
 
+# Invented secrets among the dialogues, by which the audit at the end knows what a model remembers.
+run tacit corpus plant demo/dialogues.jsonl demo/planted.jsonl demo/canaries.json --user user --text text \
+  --users 6 --ladder 2,12 --length 4
 # What a team would do without tacit: one model, no protection.
-run tacit train examples/customersim.yaml
+run tacit train examples/customersim.yaml corpus.path=demo/planted.jsonl
 run tacit evaluate demo/finetuned
 run tacit generate demo/finetuned --tokens 40 --prompt "SYS: Hello"
 
 # An ensemble instead, whose answers carry a guarantee: what is left of the improvement, and an answer.
-run tacit train examples/submix.yaml
+run tacit train examples/submix.yaml corpus.path=demo/planted.jsonl
 run tacit evaluate demo/ensemble --nonprivate demo/finetuned --mechanism submix --mechanism certified \
   --epsilon 2 --queries 128 --block-size 64 --max-blocks 12
 run tacit generate demo/ensemble --epsilon 2 --queries 40 --tokens 40 --prompt "SYS: Hello"
@@ -54,3 +57,7 @@ kill $server
 wait $server
 run tacit ledger statement --ledger demo/ledger.db
 run tacit ledger verify --ledger demo/ledger.db
+
+# What does it leak? Every attack that the Run allows, a verdict, and a report to read.
+run tacit audit demo/finetuned --canaries demo/canaries.json
+printf '\nThe report: %s\n' "$PWD/demo/finetuned/report.html"

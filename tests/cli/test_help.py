@@ -207,12 +207,13 @@ def test_the_readme_runs_as_it_stands_but_for_its_size(
 ) -> None:
     """The first use, word by word, with the embedded model; only the corpus and the steps are fewer."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    first, private = (text for text in fenced("console") if "tacit train" in text)
+    first, private, audit = (text for text in fenced("console") if "tacit train" in text)
     (three_lines,) = (text for text in fenced("console") if "tacit serve" in text)
     fewer = "training.max_steps=1 training.block_size=64 training.batch_size=1"
-    for line in [*first.strip().splitlines(), *private.strip().splitlines()]:
+    for line in "".join((first, private, audit)).strip().splitlines():
         command = line.replace("--users 50 --dialogues 4", "--users 6 --dialogues 1")
         command = command.replace("--queries 256", "--queries 64 --block-size 32 --max-blocks 4")
+        command = command.replace("--length 4", "--length 2")
         command = command.replace("tacit ", f"{sys.executable} -m tacit ", 1)
         command += f" {fewer}" if " train " in command else " --tokens 5" if " generate " in command else ""
         done = subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -7,7 +7,6 @@ the distributions that exposure is measured on never leave: there it describes, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -155,8 +154,14 @@ def coin_bound(
     confidence: float,
     seed: int,
 ) -> EpsilonLowerBound | None:
-    """What guessing which canaries were inserted refutes; None where their coins were not fair."""
-    if manifest.plan.include != FAIR or len(manifest.canaries) < 2:
+    """What guessing which canaries were inserted refutes, for a user with or without all of their text.
+
+    None where a coin decides something else: unfair ones, or canaries in the text of users who are there
+    anyway (leaving one out changes such a user's text, which is two steps of coming and going).
+    """
+    plan = manifest.plan
+    whole_users = plan.owner == "new" and len(plan.ladder) == 1
+    if not whole_users or plan.include != FAIR or len(manifest.canaries) < 2:
         return None
     coins = CoinScores.of(scores, [canary.inserted for canary in manifest.canaries])
     return multi_split_bound(coins, delta=delta, confidence=confidence, seed=seed).per(unit)
@@ -181,8 +186,3 @@ def joined(bounds: Sequence[EpsilonLowerBound | None]) -> EpsilonLowerBound | No
 def shared(confidence: float, bounds: int) -> float:
     """The confidence of each of several bounds that are joined."""
     return 1 - (1 - confidence) / max(1, bounds)
-
-
-def bits_of(candidates: int) -> float:
-    """The most that exposure can be."""
-    return math.log2(candidates)

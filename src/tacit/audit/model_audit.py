@@ -202,12 +202,18 @@ class ModelAudit(AuditedRun):
             return None
         claim = Claim.of(guarantee, neighbours="add/remove", delta=self.plan.delta)
         delta = self.plan.delta if claim.delta is None else claim.delta
-        unit, confidence = guarantee.unit, shared(self.plan.confidence, 2)
-        levels: dict[str, Any] = {"unit": unit, "delta": delta}
-        ranks = exposure.bound(neighbours="add/remove", confidence=confidence, **levels)
-        coins = coin_bound(
-            self.manifest, scores["secrets"], confidence=confidence, seed=self.plan.seed, **levels
-        )
+        levels: dict[str, Any] = {"unit": guarantee.unit, "delta": delta}
+        coins = None
+        if self.plan.manifest is not None and self.manifest.canaries == self.plan.manifest.canaries:
+            coins = coin_bound(
+                self.manifest,
+                scores["secrets"],
+                confidence=shared(self.plan.confidence, 2),
+                seed=self.plan.seed,
+                **levels,
+            )
+        left = self.plan.confidence if coins is None else shared(self.plan.confidence, 2)
+        ranks = exposure.bound(neighbours="add/remove", confidence=left, **levels)
         bound = joined([ranks, coins])
         if bound is None:
             self.notes.append("Too few canaries were inserted to bound epsilon.")

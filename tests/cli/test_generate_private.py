@@ -32,7 +32,10 @@ def test_options_change_the_promise_where_they_should(tacit: Tacit, folder: Path
     assert (plain["kind"], plain["order"], plain["epsilon"], plain["outside"]) == ("rop", 2.0, 1.0, [])
     assert privacy("--repetition-penalty", "1.3", "--top-k", "20", "--top-p", "0.9") == plain
     assert privacy("--logit-bias", "7=-2.5", "--logit-bias", "8=1") == plain
-    assert "changed arbitrarily" in privacy("--mechanism", "gnmax")["assumptions"][0]
+    voted = privacy("--mechanism", "gnmax")
+    assert "changed arbitrarily" in voted["assumptions"][0]
+    assert "One-directional (paper)" in voted["statement"]
+    assert "One-directional" not in plain["statement"]
     assert privacy("--mixing", "averaged", "--weights", "paper") == plain
     guarded = privacy("--guard", "0.5", "--cap", "0.9")
     assert guarded["assumptions"][0].startswith("neighbours: one part's text is replaced by nothing")

@@ -326,7 +326,11 @@ def test_only_guarantees_that_hold_for_every_corpus_are_converted() -> None:
     assert submix.dp_epsilon() is None
     assert submix.labels == ("instance-specific, not DP",)
     assert submix.to_json()["dp_delta"] is None
-    assert make_row("gnmax", NUMBERS).labels == ("perplexity is a lower bound", "instance-specific, not DP")
+    assert make_row("gnmax", NUMBERS).labels == (
+        "perplexity is a lower bound",
+        "instance-specific, not DP",
+        "one-directional (paper)",
+    )
     assert make_row("subsample_aggregate", NUMBERS).labels == ("one draw of noise per query, zeros as 2^-62",)
     oracle_tuned = make_row("certified", NUMBERS, source="oracle")
     assert oracle_tuned.labels == ("oracle-tuned, outside the guarantee",)

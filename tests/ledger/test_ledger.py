@@ -717,6 +717,15 @@ class TestComposition:
         assert (said.unit, said.epsilon) == ("block", 3.0)
         assert said.order == pytest.approx(4 / 3)
 
+    def test_a_statement_says_which_charges_bound_one_direction_only(self, ledger: Ledger) -> None:
+        said = statement(ledger, PEOPLE).guarantee
+        assert said is not None
+        assert "One-directional" not in said.caveat
+        ledger.create(*other_people("gnmax"))
+        said = statement(ledger, "others").guarantee
+        assert said is not None
+        assert said.caveat.startswith("One-directional (paper)")
+
     def test_a_domain_is_made_once(self, ledger: Ledger) -> None:
         with pytest.raises(InputError, match="has a domain people already"):
             ledger.create(people(epsilon=5.0), FIRST)

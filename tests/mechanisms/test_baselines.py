@@ -130,6 +130,60 @@ def test_gnmax_price_covers_every_changed_vote(order: float, sigma: float) -> No
                     assert exact_loss(counts, tuple(changed), sigma, order) <= price
 
 
+@pytest.mark.parametrize(
+    ("counts", "changed", "charged", "reverse"),
+    [
+        ((12, 1, 0), (11, 2, 0), 0.0027246, 0.0092752),
+        ((20, 0, 0), (19, 1, 0), 5.8078e-10, 1.24693e-8),
+    ],
+)
+def test_the_data_dependent_price_of_gnmax_holds_in_one_direction_only(
+    counts: tuple[int, ...], changed: tuple[int, ...], charged: float, reverse: float
+) -> None:
+    """Kept as it was published, and labelled so: what one direction is charged, the other exceeds."""
+    price = float(GNMax(2.0, 2.0).mix(votes(*counts), np.full(3, 1 / 3)).charges[0])
+    assert price == pytest.approx(charged, rel=1e-3)
+    assert exact_loss(counts, changed, 2.0, 2.0) < price
+    back = exact_loss(changed, counts, 2.0, 2.0)
+    assert back == pytest.approx(reverse, rel=1e-3)
+    assert back > 3 * price
+    everywhere = GNMax(2.0, 2.0, data_dependent=False).mix(votes(*counts), np.full(3, 1 / 3)).charges
+    assert everywhere.tolist() == [2.0 / 2.0**2] * sum(counts)
+    assert back < float(everywhere[0])
+
+
+@pytest.mark.parametrize("order", [2.0, 8.0])
+@pytest.mark.parametrize("sigma", [1.0, 4.0])
+def test_gnmax_without_data_dependence_is_symmetric(order: float, sigma: float) -> None:
+    for counts in ((30, 2, 0), (18, 14, 0), (11, 11, 10), (1, 0, 0)):
+        mixture = GNMax(order, sigma, data_dependent=False).mix(votes(*counts), np.full(3, 1 / 3))
+        assert mixture.charges.tolist() == [order / sigma**2] * sum(counts)
+        changed = (counts[0] - 1, counts[1] + 1, counts[2])
+        for first, second in ((counts, changed), (changed, counts)):
+            assert exact_loss(first, second, sigma, order) <= order / sigma**2
+
+
+def theorem_6(counts: tuple[int, ...], sigma: float, order: float) -> tuple[float, float]:
+    """The bound as it is printed, without its conditions, and the largest order that it is proven for."""
+    q = sum(math.erfc((max(counts) - c) / (2 * sigma)) / 2 for c in sorted(counts)[:-1])
+    mu2 = sigma * math.sqrt(-math.log(q))
+    mu1 = mu2 + 1
+    A = (1 - q) / (1 - (q * math.exp(mu2 / sigma**2)) ** ((mu2 - 1) / mu2))
+    B = math.exp(mu1 / sigma**2) / q ** (1 / (mu1 - 1))
+    return math.log((1 - q) * A ** (order - 1) + q * B ** (order - 1)) / (order - 1), mu1
+
+
+def test_the_data_dependent_price_is_theorem_6_within_the_orders_that_it_is_proven_for() -> None:
+    counts, sigma = (6, 3, 0), 2.0
+    _, most = theorem_6(counts, sigma, 2.0)
+    assert 3 < most < 4
+    for order, proven in ((most - 0.01, True), (most + 0.01, False), (8.0, False)):
+        printed, _ = theorem_6(counts, sigma, order)
+        assert printed < 0.99 * order / sigma**2  # so that it matters which one is charged
+        charge = float(GNMax(order, sigma).mix(votes(*counts), np.full(3, 1 / 3)).charges[0])
+        assert charge == pytest.approx(printed if proven else order / sigma**2, rel=1e-9)
+
+
 def test_a_clear_vote_is_cheap_and_an_even_one_is_not() -> None:
     clear = GNMax(2.0, 4.0).mix(votes(60, 0, 0), np.full(3, 1 / 3)).charges
     even = GNMax(2.0, 4.0).mix(votes(20, 20, 20), np.full(3, 1 / 3)).charges

@@ -51,6 +51,7 @@ def test_every_mechanism_answers_on_every_family(ensemble: Ensemble, name: str) 
     assert predictor.operator_view().answered == 12
     kinds = {"submix": "rop", "gnmax": "rop", "public": "public", "nonprivate": "none"}
     assert predictor.guarantee.kind == kinds.get(name, "rdp")
+    assert ("One-directional" in str(predictor.guarantee)) == (name == "gnmax")
 
 
 def test_batches_and_single_prompts_draw_from_the_same_distributions(ensemble: Ensemble) -> None:

@@ -56,7 +56,7 @@ def init(
         str,
         typer.Option(
             help="What will answer: certified or individual (RDP); submix-guarded, submix, gnmax "
-            "(instance-specific); subsample_aggregate."
+            "(instance-specific; gnmax in one direction only); subsample_aggregate."
         ),
     ] = "certified",
     domain: Annotated[

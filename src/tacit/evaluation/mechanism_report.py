@@ -23,6 +23,7 @@ DELTA: Final = 1e-5
 LOWER_BOUND: Final = "perplexity is a lower bound"
 ONE_DRAW: Final = "one draw of noise per query, zeros as 2^-62"
 INSTANCE_SPECIFIC: Final = "instance-specific, not DP"
+ONE_DIRECTIONAL: Final = "one-directional (paper)"
 NO_GUARANTEE: Final = "no guarantee"
 
 
@@ -101,6 +102,8 @@ class MechanismRow:
         told = [LOWER_BOUND] if name == "gnmax" else [ONE_DRAW] if name == "subsample_aggregate" else []
         if self.guarantee.kind == "rop":
             told.append(INSTANCE_SPECIFIC)
+        if name == "gnmax":
+            told.append(ONE_DIRECTIONAL)
         if self.guarantee.kind == "none":
             told.append(NO_GUARANTEE)
         if self.setting.source == "oracle":
@@ -182,6 +185,11 @@ class MechanismReport:
             told.append(
                 "Where it says instance-specific, the bound was measured on this corpus and partition and "
                 "holds for no other; it has no (epsilon, delta)."
+            )
+        if ONE_DIRECTIONAL in labels:
+            told.append(
+                "Where it says one-directional, the bound is on how far this corpus' answers are from a "
+                "neighbour's; the reverse may be larger."
             )
         if TARGET_LABELS["oracle"] in labels:
             told.append(

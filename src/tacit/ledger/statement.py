@@ -110,7 +110,11 @@ def _guarantee(domain: Domain, *, per_user: bool, outside: tuple[str, ...]) -> G
     if per_user:
         return None
     return Guarantee.operational(
-        order=domain.order, epsilon=domain.epsilon, neighbours=domain.rule.neighbours, outside=outside
+        order=domain.order,
+        epsilon=domain.epsilon,
+        neighbours=domain.rule.neighbours,
+        one_directional=domain.rule.one_directional,
+        outside=outside,
     )
 
 

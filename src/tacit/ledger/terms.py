@@ -21,11 +21,13 @@ class Rule:
     spending    ``counted``: every answer costs every part the same public price, and a budget may be used up.
                 ``filtered``: SubMix's Algorithm 2, which stops when a part would have nothing left.
                 ``fading``: each part was kept within what it has left; nothing ever stops.
+    one_directional  whether charges bound this corpus against its neighbours only, and not the reverse
     """
 
     promise: Literal["rdp", "rop"]
     neighbours: Literal["null part", "removed part", "changed part"]
     spending: Literal["counted", "filtered", "fading"]
+    one_directional: bool = False
 
 
 # A domain has one mechanism. Sums over different neighbours bound neither; and a stop that depends on what
@@ -36,7 +38,7 @@ RULES: dict[str, Rule] = {
     "subsample_aggregate": Rule("rdp", "changed part", "counted"),
     "submix-guarded": Rule("rop", "null part", "filtered"),
     "submix": Rule("rop", "removed part", "filtered"),
-    "gnmax": Rule("rop", "changed part", "filtered"),
+    "gnmax": Rule("rop", "changed part", "filtered", one_directional=True),
 }
 
 

@@ -138,7 +138,11 @@ class Answering:
         if isinstance(self.mechanism, SubMix):
             neighbours = "removed part" if self.mechanism.guard is None else "null part"
         return Guarantee.operational(
-            order=self._order, epsilon=epsilon, neighbours=neighbours, outside=outside
+            order=self._order,
+            epsilon=epsilon,
+            neighbours=neighbours,
+            one_directional=isinstance(self.mechanism, GNMax),
+            outside=outside,
         )
 
     def draw(self, members: Tensor, public: Tensor) -> int:

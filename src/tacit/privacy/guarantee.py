@@ -29,6 +29,10 @@ _NEIGHBOURS: dict[Neighbours, str] = {
     "null part": _NULL_PART,
     "changed part": "neighbours: one part's text is changed arbitrarily; the number of parts is public",
 }
+_ONE_DIRECTIONAL = (
+    "One-directional (paper): bounds how far this corpus' answers are from a neighbour's; the reverse may be "
+    "larger."
+)
 _HEADLINES = {
     "none": "no guarantee",
     "public": "public text",
@@ -115,9 +119,15 @@ class Guarantee:
         order: float,
         epsilon: float,
         neighbours: Neighbours = "removed part",
+        one_directional: bool = False,
         outside: tuple[str, ...] = (),
     ) -> Guarantee:
-        """SubMix: the answers with and without one part, for this corpus and partition, to a common stop."""
+        """SubMix: the answers with and without one part, for this corpus and partition, to a common stop.
+
+        ``one_directional``: charges bound the divergence of this corpus' answers from a neighbour's, and not
+        the neighbour's from this corpus'.
+        """
+        caveat = "Says nothing about other corpora, secrets shared by parts, or the moment of STOP."
         return cls(
             kind="rop",
             unit="part",
@@ -129,7 +139,7 @@ class Guarantee:
                 "both worlds are cut at the same stopping time",
                 "each secret is confined to one part",
             ),
-            caveat="Says nothing about other corpora, secrets shared by parts, or the moment of STOP.",
+            caveat=f"{_ONE_DIRECTIONAL} {caveat}" if one_directional else caveat,
             outside=outside,
         )
 

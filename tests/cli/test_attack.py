@@ -50,6 +50,8 @@ def test_table_and_json_of_one_folder(tacit: Tacit, folder: Path, monkeypatch: p
         ("--generations 0", "generations=0"),
         ("--mechanism magic", "cannot be attacked"),
         ("--epsilon 0", "epsilon=0"),
+        ("--epsilon 1e300", "epsilon=1e+300"),
+        ("--epsilon 1e-10", "epsilon=1e-10"),
         ("--order 1", "order=1"),
         ("--adapter dora", "adapter='dora'"),
         ("--steps 0", "max_steps"),

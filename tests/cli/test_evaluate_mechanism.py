@@ -242,6 +242,7 @@ def test_what_is_refused(tacit: Tacit, runs: Runs, tmp_path: Path) -> None:
         ((runs.private, "--parts", "9"), "parts=9"),
         ((runs.private, "--order", "1"), "order=1"),
         ((runs.private, "--epsilon", "0"), "epsilon=0"),
+        ((runs.private, "--epsilon", "1e300"), "from 1e-9 to 4.61e+09"),
         ((runs.private, "--queries", "1000000"), "less than one stretch"),
         ((runs.private, "--queries", "4"), "less than a block"),
         ((runs.private, "--no-public"), "goes with one model"),

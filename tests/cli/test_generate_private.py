@@ -79,6 +79,11 @@ def test_what_is_refused(tacit: Tacit, folder: Path, ensemble: str) -> None:
         assert says in " ".join(result.err.split()), (options, result.err)
     for option in ("--epsilon", "--queries"):
         assert f"{option.strip('-')}=0" in tacit("generate", ensemble, *BUDGET, option, "0").err
+    for epsilon in ("1e300", "1e-10", "inf"):
+        for mechanism in ("submix", "certified", "individual"):
+            result = tacit("generate", ensemble, *BUDGET, "--epsilon", epsilon, "--mechanism", mechanism)
+            assert (result.code, result.out) == (2, ""), (epsilon, mechanism, result.err)
+            assert "from 1e-9 to 4.61e+09" in " ".join(result.err.split())
     assert "give one" in tacit("generate", ensemble).err
     shutil.rmtree(folder / ensemble / "members" / "part-000-a")
     assert tacit("generate", ensemble, *BUDGET).code == 4

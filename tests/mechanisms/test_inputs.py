@@ -74,6 +74,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "mixing": (lambda: SubMix(mixing="mean"), "mixing='mean'"),  # type: ignore[arg-type]
     "weights": (lambda: SubMix(weights="both"), "weights='both'"),  # type: ignore[arg-type]
     "epsilon 0": (lambda: Certified().queries(0), "epsilon=0"),
+    "epsilon huge": (lambda: Certified().queries(1e300), r"epsilon=1e\+300"),
+    "epsilon tiny": (lambda: Certified(target=1e-12).queries(1e-10), "epsilon=1e-10"),
     "scale 0": (lambda: SubsampleAggregate(scale=0), "scale=0"),
     "sigma nan": (lambda: GNMax(sigma=math.nan), "sigma=nan"),
     "sum": (lambda: SubMix().mix(HALVES * 0.9, PUBLIC), "sum is off by 0.1"),
@@ -94,6 +96,11 @@ def test_refused_in_a_sentence(case: str) -> None:
     with pytest.raises(InputError, match=words) as problem:
         call()
     assert str(problem.value).endswith(".")
+
+
+def test_a_price_of_next_to_nothing_buys_a_number_of_answers() -> None:
+    assert Certified(target=1e-310).queries(2.0) == 2**62
+    assert Certified(target=0.01).queries(2.0) == 200
 
 
 def test_one_part_is_charged_against_the_public_model() -> None:

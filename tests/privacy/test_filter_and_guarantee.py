@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tacit.errors import InputError
 from tacit.privacy import Guarantee, RenyiFilter
-from tacit.privacy.filter import NANO, nano
+from tacit.privacy.filter import MOST_BUDGET, NANO, nano
 
 
 @given(st.lists(st.lists(st.floats(0, 0.9), min_size=3, max_size=3), max_size=40))
@@ -69,10 +69,18 @@ def test_debits_are_refused_whole() -> None:
     assert not budget.stopped
 
 
-@pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf])
-def test_budgets_are_finite_and_positive(epsilon: float) -> None:
-    with pytest.raises(InputError, match="epsilon="):
+@pytest.mark.parametrize("epsilon", [0, -1, 9e-10, 1e-300, 5e9, 1e300, math.nan, math.inf])
+def test_budgets_that_cannot_be_counted_are_refused(epsilon: float) -> None:
+    with pytest.raises(InputError, match=r"epsilon=.* from 1e-9 to 4.61e\+09"):
         RenyiFilter(parts=1, epsilon=epsilon)
+
+
+def test_the_smallest_and_the_largest_budget_can_be_spent() -> None:
+    smallest = RenyiFilter(parts=1, epsilon=1e-9)
+    smallest.debit([1e-9])
+    largest = RenyiFilter(parts=1, epsilon=MOST_BUDGET)
+    assert largest.spend([4e9])
+    assert not largest.spend([math.inf])
 
 
 def test_operational_privacy_is_not_converted() -> None:

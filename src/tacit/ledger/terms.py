@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tacit.errors import InputError
-from tacit.privacy.filter import nano_budget
+from tacit.privacy.filter import check_budget
 
 Unit = Literal["user", "block"]
 
@@ -68,10 +68,7 @@ class Domain:
             raise InputError(f"order={self.order}: a ledger needs a finite Renyi order above 1, e.g. 2.")
         if self.parts < 1:
             raise InputError(f"parts={self.parts}: at least one part is needed.")
-        if not nano_budget(self.epsilon):
-            raise InputError(
-                f"epsilon={self.epsilon}: a budget is counted in billionths; give at least 1e-9."
-            )
+        check_budget(self.epsilon)
         if self.mechanism not in RULES:
             raise InputError(f"mechanism={self.mechanism!r}: a ledger knows {', '.join(RULES)}.")
         if self.unit not in get_args(Unit):

@@ -25,6 +25,7 @@ from tacit.errors import InputError
 from tacit.mechanisms.mixture import ABSOLUTE_SAFETY, RELATIVE_SAFETY, Mixture, padded
 from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
 from tacit.mechanisms.public_centred import cap_for, check_mixing, slot_losses, weights_within
+from tacit.privacy.filter import check_budget
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,8 @@ class Certified:
 
     def queries(self, epsilon: float) -> int:
         """How many tokens a budget buys: a public number."""
-        if not 0 < epsilon < math.inf:
-            raise InputError(f"epsilon={epsilon}: a budget is a finite number above 0.")
-        return math.floor(epsilon / self.target * (1 + 1e-12))
+        check_budget(epsilon)
+        return math.floor(min(epsilon / self.target * (1 + 1e-12), 2.0**62))  # a price may be next to nothing
 
 
 @dataclass(frozen=True)

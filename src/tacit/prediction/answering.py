@@ -24,6 +24,8 @@ from tacit.mechanisms.pmfs import floored_public
 from tacit.mechanisms.sampling import RandBelow
 from tacit.prediction.drawing import check_halves, mixed
 from tacit.privacy import Guarantee, RenyiFilter, random_stopping
+from tacit.privacy.conversions import MOST_QUERIES
+from tacit.privacy.filter import check_budget
 from tacit.privacy.guarantee import Neighbours
 
 
@@ -41,11 +43,11 @@ class Budget:
     stopping: RandomStopping | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < math.inf:
-            raise InputError(f"epsilon={self.epsilon}: a budget is a finite number above 0, e.g. 2.")
-        if not isinstance(self.queries, int) or self.queries < 1:
+        check_budget(self.epsilon)
+        if not isinstance(self.queries, int) or not 1 <= self.queries <= MOST_QUERIES:
             raise InputError(
-                f"queries={self.queries}: a budget is for at least one answer, and a whole number."
+                f"queries={self.queries}: a budget is for a whole number of answers, from 1 to "
+                f"{MOST_QUERIES:,}."
             )
 
     @property

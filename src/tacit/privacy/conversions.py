@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from tacit.errors import InputError
 
-_MOST = 10**15  # of queries or people: beyond any use, and within what floats count
+MOST_QUERIES = 10**15  # or people: beyond any use, and within what floats count
 DpFormula = Literal["tight", "mironov"]
 UserTheorem = Literal["better", "paper"]
 
@@ -129,8 +129,8 @@ def random_stopping(*, order: float, epsilon: float, queries: int, expansion: fl
 
 def stopping_horizon(queries: int, expansion: float) -> int:
     """The last moment of a random stop: expansion * queries, rounded down."""
-    if not isinstance(queries, int) or not 1 <= queries <= _MOST:
-        raise InputError(f"queries={queries}: a number from 1 to {_MOST:,} is needed.")
+    if not isinstance(queries, int) or not 1 <= queries <= MOST_QUERIES:
+        raise InputError(f"queries={queries}: a number from 1 to {MOST_QUERIES:,} is needed.")
     if not 0.5 < expansion < math.inf:
         raise InputError(f"expansion={expansion}: must be above 1/2 (and finite); 10 is the paper's example.")
     if not 1 <= expansion * queries < 2**53:
@@ -172,5 +172,5 @@ def _check_choice(name: str, value: str, choices: Any) -> None:
 
 
 def _check_group(size: int) -> None:
-    if not isinstance(size, int) or not 1 <= size <= _MOST:
-        raise InputError(f"size={size:.6g}: a group has 1 to {_MOST:,} members.")
+    if not isinstance(size, int) or not 1 <= size <= MOST_QUERIES:
+        raise InputError(f"size={size:.6g}: a group has 1 to {MOST_QUERIES:,} members.")

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from tacit.errors import InputError
 
 NANO = 1_000_000_000
-# Far above any budget, far below what integers lose; an infinite charge has no integer form.
+# Above any budget, far below what integers lose; an infinite charge has no integer form.
 _LARGEST = 2**62
+MOST_BUDGET = _LARGEST / NANO
 
 
 def nano(epsilon: float) -> int:
@@ -26,10 +27,18 @@ def nano(epsilon: float) -> int:
     return _LARGEST if epsilon * NANO >= _LARGEST else math.ceil(epsilon * NANO)
 
 
+def check_budget(epsilon: float) -> None:
+    """Refuse a budget that cannot be counted: below a billionth it could pay for nothing, ever."""
+    if not 1 / NANO <= epsilon <= MOST_BUDGET:
+        raise InputError(
+            f"epsilon={epsilon}: a budget is counted in billionths; give a number from 1e-9 to "
+            f"{MOST_BUDGET:.3g}, e.g. 2."
+        )
+
+
 def nano_budget(epsilon: float) -> int:
     """A budget in billionths, rounded down."""
-    if not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon={epsilon}: a budget is a finite number above 0.")
+    check_budget(epsilon)
     return min(_LARGEST - 1, math.floor(epsilon * NANO))  # so that the largest charge is never paid
 
 

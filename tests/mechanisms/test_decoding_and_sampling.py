@@ -108,10 +108,17 @@ def test_presence_and_frequency_count_what_the_answer_has_and_not_the_question()
         ({"top_p": 0}, "top_p=0"),
         ({"top_p": 1.5}, "top_p=1.5"),
         ({"repetition_penalty": 0}, "repetition_penalty=0"),
+        ({"repetition_penalty": 1e-45}, "repetition_penalty=1e-45: must lie between 0.1 and 10"),
+        ({"repetition_penalty": 1e39}, r"repetition_penalty=1e\+39"),
+        ({"repetition_penalty": math.nan}, "repetition_penalty=nan"),
         ({"presence_penalty": math.nan}, "presence_penalty=nan"),
         ({"frequency_penalty": math.inf}, "frequency_penalty=inf"),
+        ({"presence_penalty": 1e39}, r"presence_penalty=1e\+39: must lie between -100 and 100"),
         ({"logit_bias": {-1: 1.0}}, "logit_bias"),
         ({"logit_bias": {1: math.inf}}, "logit_bias"),
+        ({"logit_bias": {1: math.nan}}, "logit_bias"),
+        ({"logit_bias": {1: 1e39}}, r"logit_bias={1: 1e\+39}: a bias must lie between -100 and 100"),
+        ({"logit_bias": {1.5: 1.0}}, "a token id is a whole number"),
     ],
 )
 def test_bad_requests_are_refused(fields: dict[str, object], words: str) -> None:
@@ -119,6 +126,26 @@ def test_bad_requests_are_refused(fields: dict[str, object], words: str) -> None
         Decoding(**fields)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="there is no token 9"):
         Decoding(logit_bias={9: 1.0}).pmfs(LOGITS)
+    with pytest.raises(InputError, match=f"there is no token {10**20}"):
+        Decoding(logit_bias={10**20: 1.0}).pmfs(LOGITS)
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e300])
+@pytest.mark.parametrize("penalty", [0.1, 10.0])
+@pytest.mark.parametrize("bias", [-100.0, 100.0])
+def test_the_extremes_that_are_accepted_keep_every_distribution(
+    bias: float, penalty: float, temperature: float
+) -> None:
+    decoding = Decoding(
+        temperature=temperature,
+        repetition_penalty=penalty,
+        presence_penalty=bias,
+        frequency_penalty=-bias,
+        logit_bias={0: bias, 1: -bias},
+    )
+    logits = torch.tensor([[-3e4, 5e3, 0.0], [1e4, 0.0, -1e4]])
+    pmfs = decoding.pmfs(logits, text=[0, 1] * 500, answer=[0, 1] * 500).pmfs
+    torch.testing.assert_close(pmfs.sum(-1), torch.ones(2))
 
 
 def test_sampling_follows_the_distribution_and_reaches_rare_tokens() -> None:

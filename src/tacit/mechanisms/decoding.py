@@ -18,6 +18,9 @@ from torch import Tensor
 
 from tacit.errors import InputError
 
+_REPETITION = (0.1, 10)
+_MOST_BIAS = 100  # as in OpenAI's API
+
 
 @dataclass(frozen=True)
 class Decoding:
@@ -26,10 +29,10 @@ class Decoding:
     temperature          divides every model's logits
     top_k                keep the k tokens that the public model ranks highest
     top_p                keep the smallest set of tokens that holds this much of the public pmf
-    repetition_penalty   divides positive and multiplies negative logits of tokens already in the text
-    presence_penalty     taken from the logits of tokens that the answer has so far
+    repetition_penalty   divides positive and multiplies negative logits of tokens in the text; 0.1 to 10
+    presence_penalty     taken from the logits of tokens that the answer has so far; -100 to 100
     frequency_penalty    the same, for every time that it has them
-    logit_bias           token id to a number that is added to every model's logit
+    logit_bias           token id to a number from -100 to 100 that is added to every model's logit
     """
 
     temperature: float = 1.0
@@ -50,17 +53,23 @@ class Decoding:
             raise InputError(f"top_k={self.top_k}: must be at least 1.")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise InputError(f"top_p={self.top_p}: must lie in (0, 1].")
-        if not 0 < self.repetition_penalty < math.inf:
+        # Beyond these, single precision overflows, and the public model would look broken.
+        low, high = _REPETITION
+        if not low <= self.repetition_penalty <= high:
             raise InputError(
-                f"repetition_penalty={self.repetition_penalty}: must be a finite number above 0."
+                f"repetition_penalty={self.repetition_penalty}: must lie between {low} and {high}; 1 is none."
             )
         for name in ("presence_penalty", "frequency_penalty"):
-            if not math.isfinite(getattr(self, name)):
-                raise InputError(f"{name}={getattr(self, name)}: must be a finite number.")
-        for token, bias in self.logit_bias.items():
-            if token < 0 or not math.isfinite(bias):
+            if not abs(getattr(self, name)) <= _MOST_BIAS:
                 raise InputError(
-                    f"logit_bias={{{token}: {bias}}}: a token id and a finite number are needed."
+                    f"{name}={getattr(self, name)}: must lie between -{_MOST_BIAS} and {_MOST_BIAS}."
+                )
+        for token, bias in self.logit_bias.items():
+            if not isinstance(token, int) or token < 0:
+                raise InputError(f"logit_bias={{{token}: {bias}}}: a token id is a whole number from 0.")
+            if not abs(bias) <= _MOST_BIAS:
+                raise InputError(
+                    f"logit_bias={{{token}: {bias}}}: a bias must lie between -{_MOST_BIAS} and {_MOST_BIAS}."
                 )
 
     def pmfs(self, logits: Tensor, text: Sequence[int] = (), answer: Sequence[int] = ()) -> DecodedPmfs:
@@ -90,11 +99,10 @@ class Decoding:
             penalties = self.presence_penalty + self.frequency_penalty * counts.to(values.dtype)
             values = values.index_add(1, written, -penalties.expand(values.shape[0], -1))
         if self.logit_bias:
+            highest = max(self.logit_bias)
+            if highest >= values.shape[1]:
+                raise InputError(f"logit_bias: there is no token {highest}, only {values.shape[1]} tokens.")
             tokens = torch.tensor(list(self.logit_bias), device=values.device)
-            if int(tokens.max()) >= values.shape[1]:
-                raise InputError(
-                    f"logit_bias: there is no token {int(tokens.max())}, only {values.shape[1]} tokens."
-                )
             bias = torch.tensor(list(self.logit_bias.values()), dtype=values.dtype, device=values.device)
             values = values.index_add(1, tokens, bias.expand(values.shape[0], -1))
         return values

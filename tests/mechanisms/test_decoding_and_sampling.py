@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from tacit.errors import InputError
-from tacit.mechanisms import Decoding, SubMix, sample
+from tacit.mechanisms import Certified, Decoding, SubMix, sample, softmax_pmfs
 from tacit.mechanisms.sampling import integer_weights
 from tacit.privacy import symmetric_renyi_divergence
 
@@ -87,6 +87,29 @@ def test_penalty_and_bias_change_all_models_alike() -> None:
     expected[:, 3] = torch.where(expected[:, 3] > 0, expected[:, 3] / 2, expected[:, 3] * 2)
     expected[:, 4] += 1.5
     torch.testing.assert_close(shaped, softmax(expected))
+
+
+def sure_of_one_token(vocabulary: int, gap: float, rows: int = 1) -> torch.Tensor:
+    """Logits of a model that memorised: one token far above all others, which are alike."""
+    logits = torch.full((rows, vocabulary), -gap)
+    logits[:, 7] = 0.0
+    return logits
+
+
+@pytest.mark.parametrize("vocabulary", [50_257, 262_144])
+@pytest.mark.parametrize("gap", [4.3, 7.6, 12.46, 14.24, 40.0, 200.0])
+def test_no_logits_give_a_member_that_a_mechanism_refuses(vocabulary: int, gap: float) -> None:
+    """A refusal would be an answer that nobody paid for: it depends on one member's text."""
+    logits = torch.cat([torch.zeros(1, vocabulary), sure_of_one_token(vocabulary, gap)])
+    half = torch.zeros(1, vocabulary)
+    half[0, : vocabulary // 2] = gap
+    logits = torch.cat([logits, half])
+    for decoding in (Decoding(), Decoding(top_k=vocabulary - 1)):
+        pmfs = decoding.pmfs(logits).pmfs
+        assert float((pmfs.sum(-1, dtype=torch.float64) - 1).abs().max()) < 1e-6
+    plain = softmax_pmfs(logits)
+    torch.testing.assert_close(plain, Decoding().pmfs(logits).pmfs, rtol=0, atol=0)
+    assert bool(Certified(2.0, 0.01).mix(plain[1:], plain[0]).sound.all())
 
 
 def test_presence_and_frequency_count_what_the_answer_has_and_not_the_question() -> None:

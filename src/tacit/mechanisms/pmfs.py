@@ -23,8 +23,8 @@ from torch import Tensor
 from tacit.errors import InputError
 
 FLOOR = 1e-9
-# How far a sum may be from one. A softmax over a large vocabulary in single precision was seen off by 1e-5;
-# whatever is accepted is normalised exactly.
+# How far a sum may be from one; whatever is accepted is normalised exactly. What `Decoding` gives is within
+# 1e-6 whatever the models say, so that no text can make a query be refused.
 SUM_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
 _EVERYTHING = slice(None)
 

@@ -12,6 +12,7 @@ import torch
 from tacit.errors import InputError
 from tacit.mechanisms import (
     Certified,
+    Decoding,
     GNMax,
     Individual,
     NonPrivate,
@@ -20,6 +21,7 @@ from tacit.mechanisms import (
     SubMix,
     SubsampleAggregate,
 )
+from tacit.mechanisms.choice import MechanismChoice
 from tests.mechanisms.oracle import floored
 
 V, k = 5, 4
@@ -85,6 +87,36 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no halves": (lambda: SubMix().mix(PARTS, PUBLIC), r"expected \[..., k, 2, V\]"),
     "no parts": (lambda: Certified().mix(PARTS[:0], PUBLIC), "at least one"),
     "leading axes": (lambda: SubMix().mix(HALVES[None], np.tile(PUBLIC, (2, 1))), "leading axes"),
+    "public without an axis": (
+        lambda: SubMix().mix(torch.full((2, 2, 3), 1 / 3), torch.tensor(1.0)),
+        r"public has shape \(\)",
+    ),
+    "members without an axis": (lambda: SubMix().mix(torch.tensor(1.0), PUBLIC), "members have shape"),
+    "too few budgets": (
+        lambda: Individual().mix(PARTS, PUBLIC, remaining=[1.0] * 3),
+        r"remaining has shape \(3,\); expected \(4,\)",
+    ),
+    "budgets in words": (lambda: Individual().mix(PARTS, PUBLIC, remaining=["much"] * 4), "remaining is no"),
+    "ragged": (lambda: Certified().mix([[0.5, 0.5], [1.0]], [0.5, 0.5]), "members is no array"),
+    "words": (lambda: Certified().mix([["half", "half"]], [0.5, 0.5]), "members is no array"),
+    "nothing": (lambda: Certified().mix(PARTS, [None] * V), "public is no array|not finite"),
+    "ragged public": (lambda: Certified().mix(PARTS, [[0.5], [0.5, 0.5]]), "public is no array"),
+    "huge integers": (lambda: Certified().mix(PARTS, [10**400] * V), "public is no array"),
+    "complex": (lambda: Certified().mix(PARTS.astype(complex), PUBLIC), "complex"),
+    "complex tensor": (lambda: Certified().mix(torch.tensor(PARTS) + 0j, PUBLIC), "complex"),
+    "slot without an axis": (lambda: Certified().slot(0.5, PUBLIC, parts=2), r"part has shape \(\)"),
+    "slot of no parts": (lambda: Certified().slot(PUBLIC, PUBLIC, parts=0), "parts=0"),
+    "order in words": (lambda: SubMix(order="2"), "order is of type str"),  # type: ignore[arg-type]
+    "target in words": (lambda: Certified(target="1"), "target is of type str"),  # type: ignore[arg-type]
+    "cap in words": (lambda: Individual(cap="1"), "cap is of type str"),  # type: ignore[arg-type]
+    "guard in words": (lambda: SubMix(guard="1"), "guard is of type str"),  # type: ignore[arg-type]
+    "sigma in words": (lambda: GNMax(sigma="1"), "sigma is of type str"),  # type: ignore[arg-type]
+    "order of votes in words": (lambda: GNMax(order="2"), "order is of type"),  # type: ignore[arg-type]
+    "sigma huge": (lambda: GNMax(sigma=1e200), r"sigma=1e\+200"),
+    "sigma tiny": (lambda: GNMax(sigma=1e-200), "sigma=1e-200"),
+    "budget in words": (lambda: Certified().queries("2"), "epsilon is of type str"),  # type: ignore[arg-type]
+    "temperature in words": (lambda: Decoding(temperature="1"), "temperature is"),  # type: ignore[arg-type]
+    "choice in words": (lambda: MechanismChoice("gnmax", target="1"), "target is"),  # type: ignore[arg-type]
     "stopping": (lambda: RandomStopping(0, 1.0), "queries=0"),
     "expansion": (lambda: RandomStopping(5, 0.5), "expansion=0.5"),
 }
@@ -109,6 +141,13 @@ def test_one_part_is_charged_against_the_public_model() -> None:
 
     expected = symmetric_renyi_divergence(mixture.pmf.numpy(), floored(PUBLIC), 2.0)
     assert float(mixture.charges) == pytest.approx(float(expected), rel=1e-8)
+
+
+def test_budgets_may_come_per_query_or_once_for_all() -> None:
+    mechanism, batch = Individual(2.0, 0.05), np.stack([PARTS, PARTS])
+    for remaining in ([0.0, 0.05, 0.05, 0.05], [[0.0, 0.05, 0.05, 0.05]] * 2):
+        weights = mechanism.mix(batch, PUBLIC, remaining=remaining).weights
+        assert (weights > 0).tolist() == [[False, True, True, True]] * 2
 
 
 def test_an_exhausted_part_fades_to_the_public_model() -> None:

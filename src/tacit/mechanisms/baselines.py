@@ -24,6 +24,7 @@ from torch import Tensor
 from tacit.errors import InputError
 from tacit.mechanisms.mixture import RELATIVE_SAFETY, Mixture
 from tacit.mechanisms.pmfs import member_pmfs
+from tacit.privacy.conversions import check_number
 
 
 def seeded_by_the_system() -> torch.Generator:
@@ -203,10 +204,12 @@ def to_simplex(values: Tensor) -> Tensor:
 
 
 def _check_order(order: float) -> None:
+    check_number("order", order)
     if not 1 < order < math.inf:
         raise InputError(f"order={order}: a finite Renyi order above 1 is needed, e.g. 2.")
 
 
 def _check_scale(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise InputError(f"{name}={value}: the noise must be a finite number above 0.")
+    check_number(name, value)
+    if not 1e-100 <= value <= 1e100:  # whose squares are numbers
+        raise InputError(f"{name}={value}: the noise must be a number from 1e-100 to 1e100.")

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mechanisms.mixture import ABSOLUTE_SAFETY, RELATIVE_SAFETY, Mixture, padded
-from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
+from tacit.mechanisms.pmfs import MemberPmfs, as_numbers, member_pmfs
 from tacit.mechanisms.public_centred import cap_for, check_mixing, slot_losses, weights_within
 from tacit.privacy.filter import check_budget
 
@@ -58,7 +58,12 @@ class Certified:
         Sampling from the mixture is drawing a slot uniformly and sampling from it, so that one part and the
         public model are all that has to run for a token. Which slot was drawn must stay secret.
         """
-        pmfs = member_pmfs(torch.as_tensor(part).unsqueeze(-2), public, halves=False)
+        if not isinstance(parts, int) or parts < 1:
+            raise InputError(f"parts={parts}: a mixture has a whole number of slots, at least one.")
+        values = as_numbers(part, "part")
+        if values.ndim < 1:
+            raise InputError("part has shape (); expected [..., V].")
+        pmfs = member_pmfs(values.unsqueeze(-2), public, halves=False)
         weights = weights_within(pmfs, order=self.order, loss=self._loss, cap=_cap_of(self, parts), k=parts)
         charges = torch.full_like(weights, self.target)
         return _mixture(pmfs, torch.where(pmfs.sound, weights, 0.0), charges)
@@ -94,10 +99,10 @@ class Individual:
         cap = _cap_of(self, pmfs.sound.shape[-1])
         limit = torch.full(pmfs.sound.shape, self.target, dtype=torch.float64, device=pmfs.public.device)
         if remaining is not None:
-            left = torch.as_tensor(remaining, dtype=torch.float64).expand(*pmfs.leading, pmfs.sound.shape[-1])
+            left = _one_per_part(as_numbers(remaining, "remaining"), pmfs)
             if bool(torch.isnan(left).any()):
                 raise InputError("remaining budgets must be numbers.")
-            limit = torch.minimum(limit, left.reshape(limit.shape).clamp(min=0.0))
+            limit = torch.minimum(limit, left.clamp(min=0.0))
         # Leave room for the safety that is added to the charge, so that it stays within what is left.
         room = ((limit - 2 * ABSOLUTE_SAFETY) * (1 - 2 * RELATIVE_SAFETY)).clamp(min=0.0)
         weights = weights_within(pmfs, order=self.order, loss=room, cap=cap)
@@ -105,6 +110,16 @@ class Individual:
         losses = slot_losses(pmfs, weights, order=self.order, cap=cap)
         charges = padded(losses)
         return _mixture(pmfs, weights, torch.where(weights > 0, charges, 0.0))
+
+
+def _one_per_part(remaining: Tensor, pmfs: MemberPmfs) -> Tensor:
+    wanted = (*pmfs.leading, pmfs.sound.shape[-1])
+    try:
+        return remaining.to(torch.float64).expand(wanted).reshape(pmfs.sound.shape)
+    except RuntimeError:
+        raise InputError(
+            f"remaining has shape {tuple(remaining.shape)}; expected {wanted}: one number per part."
+        ) from None
 
 
 def _cap_of(mechanism: Certified | Individual, parts: int) -> float:

@@ -11,6 +11,7 @@ from tacit.mechanisms.baselines import GNMax, NonPrivate, Public, SubsampleAggre
 from tacit.mechanisms.certified import Certified, Individual
 from tacit.mechanisms.public_centred import cap_for
 from tacit.mechanisms.submix import Mixing, SubMix, Weights
+from tacit.privacy.conversions import check_number
 
 MechanismName = Literal[
     "submix", "certified", "individual", "subsample_aggregate", "gnmax", "public", "nonprivate"
@@ -34,6 +35,8 @@ class MechanismChoice:
         if self.name not in get_args(MechanismName):
             known = ", ".join(get_args(MechanismName))
             raise InputError(f"mechanism '{self.name}' is unknown; choose one of {known}.")
+        check_number("order", self.order)
+        check_number("target", self.target)
         if self.name != "submix":
             given = {
                 "guard": self.guard is not None,

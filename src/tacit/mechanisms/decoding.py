@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.privacy.conversions import check_number
 
 _REPETITION = (0.1, 10)
 _MOST_BIAS = 100  # as in OpenAI's API
@@ -44,6 +45,10 @@ class Decoding:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            may_be_none = name in ("top_k", "top_p")
+            if name != "logit_bias" and not (value is None and may_be_none):
+                check_number(name, value)
         # Below 1e-3 a softmax is an argmax, and what remains is rounding.
         if not 1e-3 <= self.temperature < math.inf:
             raise InputError(
@@ -67,6 +72,7 @@ class Decoding:
         for token, bias in self.logit_bias.items():
             if not isinstance(token, int) or token < 0:
                 raise InputError(f"logit_bias={{{token}: {bias}}}: a token id is a whole number from 0.")
+            check_number("a bias", bias)
             if not abs(bias) <= _MOST_BIAS:
                 raise InputError(
                     f"logit_bias={{{token}: {bias}}}: a bias must lie between -{_MOST_BIAS} and {_MOST_BIAS}."

@@ -76,14 +76,16 @@ def member_pmfs(members: Any, public: Any, *, halves: bool) -> MemberPmfs:
     """
     inner = 3 if halves else 2
     shape = "[..., k, 2, V]" if halves else "[..., k, V]"
-    values, base = _tensor(members), _tensor(public)
+    values, base = as_numbers(members, "members"), as_numbers(public, "public")
     if values.ndim < inner or (halves and values.shape[-2] != 2):
         raise InputError(f"members have shape {tuple(values.shape)}; expected {shape}.")
     if values.shape[-inner] < 1:
         raise InputError("no parts: an ensemble has at least one.")
     if not values.numel() or not base.numel():
         raise InputError(f"members have shape {tuple(values.shape)}: there is nothing to mix.")
-    if base.ndim < 1 or values.shape[-1] != base.shape[-1]:
+    if base.ndim < 1:
+        raise InputError("public has shape (); expected [..., V].")
+    if values.shape[-1] != base.shape[-1]:
         raise InputError(
             f"members predict {values.shape[-1]} tokens and the public model {base.shape[-1]}: "
             "they must share one vocabulary."
@@ -111,7 +113,9 @@ def member_pmfs(members: Any, public: Any, *, halves: bool) -> MemberPmfs:
 
 def floored_public(public: Any) -> Tensor:
     """The public model's own answer, with the floor that every distribution has."""
-    base = _tensor(public)
+    base = as_numbers(public, "public")
+    if base.ndim < 1 or not base.numel():
+        raise InputError(f"public has shape {tuple(base.shape)}; expected [..., V].")
     if not bool(torch.isfinite(base).all()):
         raise InputError("the public model's pmf is not finite; nothing can be answered.")
     sums = base.sum(-1, dtype=torch.float64)
@@ -119,11 +123,22 @@ def floored_public(public: Any) -> Tensor:
     return torch.mul(base, ((1 - FLOOR) / sums).unsqueeze(-1)).add_(FLOOR / base.shape[-1])
 
 
-def _tensor(values: Any) -> Tensor:
+def as_numbers(values: Any, name: str) -> Tensor:
+    """A tensor of single or double precision, from whatever holds real numbers in rows of one length."""
     if isinstance(values, Tensor):
+        if values.is_complex():
+            raise InputError(f"{name} holds complex numbers; real ones are needed.")
         kept = values.dtype in (torch.float32, torch.float64)
         return values.detach() if kept else values.detach().to(torch.float32)
-    return torch.from_numpy(np.array(values, dtype=np.float64))
+    try:
+        found = np.asarray(values)
+        if np.iscomplexobj(found):
+            raise InputError(f"{name} holds complex numbers; real ones are needed.")
+        return torch.from_numpy(found.astype(np.float64))
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"{name} is no array of numbers: rows must hold numbers and be equally long."
+        ) from None
 
 
 def _refuse_what_is_no_pmf(values: Tensor, sums: Tensor, name: str) -> None:

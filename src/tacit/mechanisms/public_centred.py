@@ -24,6 +24,7 @@ from tacit.errors import InputError
 from tacit.mechanisms.divergence import symmetric_divergence
 from tacit.mechanisms.pmfs import MemberPmfs
 from tacit.mechanisms.weights import MARGIN, NEARLY_QUADRATIC, ROUGH_STEPS, allowed_excess, largest_weights
+from tacit.privacy.conversions import check_number
 
 # What the cap is chosen for. Parts lie at chi-squared distances from the public model that are lognormal
 # around a median, and a weight w keeps 1 - (1-w)^2 of a part's improvement: both are guesses that fit what
@@ -57,6 +58,8 @@ def _kept(cap: float, parts: int, order: float, target: float) -> float:
 
 def check_mixing(order: float, target: float, cap: float | None) -> None:
     """Refuse parameters for which no mixing is defined."""
+    for name, value in (("order", order), ("target", target), ("cap", 1.0 if cap is None else cap)):
+        check_number(name, value)
     if not 1 < order < math.inf:
         raise InputError(f"order={order}: private prediction needs a finite Renyi order above 1, e.g. 2.")
     if not 0 < target < math.inf:

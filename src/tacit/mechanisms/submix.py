@@ -29,6 +29,7 @@ from tacit.mechanisms.mixture import ABSOLUTE_SAFETY, RELATIVE_SAFETY, Mixture, 
 from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
 from tacit.mechanisms.public_centred import check_mixing, weights_within
 from tacit.mechanisms.weights import ROUGH_STEPS, ROUGH_STEPS_ALONE, allowed_excess, largest_weights
+from tacit.privacy.conversions import check_number
 
 _LEAST_GUARD = 1e-9  # budgets are counted in billionths
 Mixing = Literal["per_part", "averaged"]
@@ -62,6 +63,7 @@ class SubMix:
         if self.weights not in ("symmetric", "paper"):
             raise InputError(f"weights={self.weights!r}: choose 'symmetric' or 'paper'.")
         if self.guard is not None:
+            check_number("guard", self.guard)
             if not _LEAST_GUARD <= self.guard < math.inf:
                 raise InputError(
                     f"guard={self.guard}: the most a query may cost is a finite number of at least 1e-9."

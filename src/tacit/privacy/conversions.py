@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from tacit.errors import InputError
@@ -147,8 +148,15 @@ def public_share(queries: int, horizon: int) -> float:
     return 1 - (horizon - 1) / (2 * queries)
 
 
+def check_number(name: str, value: object) -> None:
+    """Refuse what is no number at all: a string, a tensor, nothing."""
+    if not isinstance(value, Real):
+        raise InputError(f"{name} is of type {type(value).__name__}; a number is needed.")
+
+
 def check_renyi(order: float, epsilon: float) -> None:
     """Refuse an order that is not above 1 and a negative epsilon."""
+    check_number("order", order)
     if math.isnan(order) or order <= 1:
         raise InputError(f"order={order}: a Renyi guarantee needs an order above 1, e.g. 2.")
     check_epsilon(epsilon)
@@ -156,12 +164,14 @@ def check_renyi(order: float, epsilon: float) -> None:
 
 def check_epsilon(epsilon: float, *, name: str = "epsilon") -> None:
     """Refuse a privacy loss that is negative or not a number."""
+    check_number(name, epsilon)
     if math.isnan(epsilon) or epsilon < 0:
         raise InputError(f"{name}={epsilon}: a privacy loss is a number of at least 0.")
 
 
 def check_delta(delta: float) -> None:
     """Refuse a delta outside (0, 1)."""
+    check_number("delta", delta)
     if not 0 < delta < 1:
         raise InputError(f"delta={delta}: must lie strictly between 0 and 1, e.g. 1e-5.")
 

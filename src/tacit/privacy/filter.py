@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
+from tacit.privacy.conversions import check_number
 
 NANO = 1_000_000_000
 # Above any budget, far below what integers lose; an infinite charge has no integer form.
@@ -29,6 +30,7 @@ def nano(epsilon: float) -> int:
 
 def check_budget(epsilon: float) -> None:
     """Refuse a budget that cannot be counted: below a billionth it could pay for nothing, ever."""
+    check_number("epsilon", epsilon)
     if not 1 / NANO <= epsilon <= MOST_BUDGET:
         raise InputError(
             f"epsilon={epsilon}: a budget is counted in billionths; give a number from 1e-9 to "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,11 @@ from tacit.attacks import (
     pmf_of,
 )
 from tacit.errors import InputError
-from tacit.evaluation.extraction import Attacked, AttackPlan, attack_own_models, attack_run
+from tacit.evaluation.extraction import Attacked, AttackPlan, _notes, attack_own_models, attack_run
 from tacit.mechanisms import Certified
 from tacit.models.ensemble import load_ensemble
 from tacit.runs import Run
+from tacit.statistics import Estimate
 
 EVERY: tuple[Attacked, ...] = (
     "submix",
@@ -160,6 +162,54 @@ def test_runs_are_attacked_where_they_are(place: Path, report: ExtractionReport)
 def test_without_a_control_nothing_is_concluded(report: ExtractionReport) -> None:
     tame = [found for found in report.rows if found.name in ("public", "submix", "certified")]
     assert {found.verdict for found in judged(tame)} == {"inconclusive"}
+
+
+def with_rate(found: ExtractionRow, low: float, high: float) -> ExtractionRow:
+    return replace(found, analytic=None, rate=Estimate((low + high) / 2, low, high, 0.95, "given"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "control", "verdict"),
+    [
+        (0.05, 0.2, 0.9, "extracts"),  # chance is 0.004
+        (0.003, 0.2, 0.9, "at chance"),
+        (0.004, 0.2, 0.9, "at chance"),
+        (0.0, 0.002, 0.9, "at chance"),  # wholly below chance: no better than guessing, and called so
+        (0.003, 0.46, 0.9, "inconclusive"),
+        (0.003, 0.2, 0.3, "inconclusive"),
+        (0.0, 0.002, 0.004, "inconclusive"),  # the control is not above chance itself
+    ],
+)
+def test_verdicts_are_what_is_said_of_them(
+    report: ExtractionReport, low: float, high: float, control: float, verdict: str
+) -> None:
+    assert report.chance == 0.004
+    rows = [with_rate(row(report, "member"), control, 1.0), with_rate(row(report, "certified"), low, high)]
+    assert judged(rows)[1].verdict == verdict
+
+
+DISAGREE, NOTHING = (
+    "Members that memorised different codes disagree",
+    "The unprotected models do not extract",
+)
+
+
+def test_notes_explain_a_mean_at_chance_only_where_something_was_memorised(report: ExtractionReport) -> None:
+    def notes(*changes: tuple[str, float, float]) -> str:
+        rates = {name: (low, high) for name, low, high in changes}
+        rows = [with_rate(found, *rates.get(found.name, (0.0, 0.01))) for found in report.rows]
+        return " ".join(_notes(PLAN, 3, judged(rows)))
+
+    memorised = notes(("member", 0.9, 1.0))
+    assert DISAGREE in memorised
+    assert NOTHING not in memorised
+    assert DISAGREE in notes(("finetuned", 0.9, 1.0))
+    neither = notes()
+    assert NOTHING in neither
+    assert DISAGREE not in neither
+    both = notes(("member", 0.9, 1.0), ("nonprivate", 0.5, 0.6))
+    assert DISAGREE not in both
+    assert NOTHING not in both
 
 
 def test_lstm(tmp_path: Path, number_lstm: Path) -> None:

@@ -26,6 +26,8 @@ def test_table_and_json_of_one_folder(tacit: Tacit, folder: Path, monkeypatch: p
         "individual",
     ]
     assert {row["verdict"] for row in report["rows"]} == {"inconclusive"}  # three steps memorise nothing
+    assert any(note.startswith("The unprotected models do not extract") for note in report["notes"])
+    assert not any("disagree" in note for note in report["notes"])
     certified = report["rows"][4]
     assert certified["guarantee"]["kind"] == "rdp"
     assert certified["analytic"]["value"] <= certified["at_most"]

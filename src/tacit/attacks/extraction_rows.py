@@ -82,7 +82,8 @@ def judged(rows: Sequence[ExtractionRow]) -> tuple[ExtractionRow, ...]:
     """Give each row its verdict, by its interval against chance and against the unprotected control.
 
     ``extracts``      even the lower end of the interval is above chance and above the public model's own rate
-    ``at chance``     the interval holds chance or the public rate, and ends below half of the control's
+    ``at chance``     not so, and the upper end is below half of the control's lower one: at chance or below
+                      it, since an attack that hits less often than a blind guess has found nothing either
     ``inconclusive``  anything else; all rows, where the control itself extracts nothing
     """
     public = next((row for row in rows if row.name == "public"), None)

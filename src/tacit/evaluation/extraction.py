@@ -35,6 +35,7 @@ from tacit.attacks import (
     pmf_of,
     sample_hits,
 )
+from tacit.attacks.extraction_rows import CONTROLS
 from tacit.corpus import read_corpus
 from tacit.errors import InputError
 from tacit.files import PRIVATE_FOLDER_MODE, make_parent, read_json, write_json
@@ -367,7 +368,12 @@ def _notes(plan: AttackPlan, tokens: int, rows: Sequence[ExtractionRow]) -> tupl
     if not plan.finish:
         notes.append("Generations that can no longer hit are given up, which saves the attacker budget.")
     mean = next((row for row in rows if row.name == "nonprivate"), None)
-    if mean is not None and mean.verdict != "extracts":
+    if not any(row.name in CONTROLS and row.verdict == "extracts" for row in rows):
+        notes.append(
+            "The unprotected models do not extract either: nothing was memorised that so many generations "
+            "could find, and so no row shows that a mechanism prevented anything."
+        )
+    elif mean is not None and mean.verdict != "extracts":
         notes.append(
             "Members that memorised different codes disagree at every digit, so that even their plain mean "
             "does not extract: rows at chance do not show by themselves that a mechanism prevented anything."

@@ -726,6 +726,17 @@ class TestComposition:
         assert said is not None
         assert said.caveat.startswith("One-directional (paper)")
 
+    def test_noise_is_priced_for_a_part_that_changes_and_so_for_a_user(self, ledger: Ledger) -> None:
+        domain, model = other_people("subsample_aggregate")
+        ledger.create(domain, model)
+        said = statement(ledger, "others").guarantee
+        assert said is not None
+        assert (said.unit, said.neighbours) == ("part", "changed part")
+        ledger.attach("others", replace(model, fingerprint="m", partition="p"), repartition=True)
+        said = statement(ledger, "others").guarantee
+        assert said is not None
+        assert (said.unit, said.order, said.epsilon) == ("user", domain.order, domain.epsilon)
+
     def test_a_domain_is_made_once(self, ledger: Ledger) -> None:
         with pytest.raises(InputError, match="has a domain people already"):
             ledger.create(people(epsilon=5.0), FIRST)

@@ -52,6 +52,9 @@ def test_every_mechanism_answers_on_every_family(ensemble: Ensemble, name: str) 
     kinds = {"submix": "rop", "gnmax": "rop", "public": "public", "nonprivate": "none"}
     assert predictor.guarantee.kind == kinds.get(name, "rdp")
     assert ("One-directional" in str(predictor.guarantee)) == (name == "gnmax")
+    neighbours = {"submix": "removed part", "certified": "null part", "individual": "null part"}
+    noisy = name in ("subsample_aggregate", "gnmax")
+    assert predictor.guarantee.neighbours == ("changed part" if noisy else neighbours.get(name))
 
 
 def test_batches_and_single_prompts_draw_from_the_same_distributions(ensemble: Ensemble) -> None:

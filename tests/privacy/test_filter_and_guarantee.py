@@ -119,6 +119,17 @@ def test_certified_guarantees_convert() -> None:
         Guarantee.unprotected("user").to_dp(1e-5)
 
 
+def test_where_a_part_may_change_arbitrarily_a_user_pays_no_conversion() -> None:
+    noisy = Guarantee.certified(order=2, epsilon=2, neighbours="changed part")
+    assert noisy.neighbours == "changed part"
+    assert Guarantee.certified(order=2, epsilon=2).neighbours == "null part"
+    user = noisy.to_user()
+    assert (user.unit, user.order, user.epsilon, user.neighbours) == ("user", 2, 2, None)
+    assert "one user's text, arbitrarily replaced" in user.assumptions[0]
+    assert not any("one part's text" in one for one in user.assumptions)
+    assert Guarantee.from_json(noisy.to_json()).to_user() == user
+
+
 @pytest.mark.parametrize(
     "guarantee",
     [

@@ -100,12 +100,14 @@ def _guarantee(domain: Domain, *, per_user: bool, outside: tuple[str, ...]) -> G
     """What holds for everything together, by its budget: a public number, unlike what was spent.
 
     Answers are charged for one part, weights for one user. The loss of a user is at most the converted loss
-    of their part plus that of the weights, and the conversion only enlarges: so one account with both holds
-    for users, and no longer for parts. The same is true after a new partition: at
-    any time a user was in one part, which was charged for it.
+    of their part plus that of the weights, and the conversion never makes less: so one account with both
+    holds for users, and no longer for parts. The same is true after a new partition: at any time a user was
+    in one part, which was charged for it.
     """
     if domain.rule.promise == "rdp":
-        whole = Guarantee.certified(order=domain.order, epsilon=domain.epsilon, outside=outside)
+        whole = Guarantee.certified(
+            order=domain.order, epsilon=domain.epsilon, neighbours=domain.rule.neighbours, outside=outside
+        )
         return replace(whole.to_user(), unit=domain.unit) if per_user else whole
     if per_user:
         return None

@@ -126,7 +126,13 @@ class Answering:
             isinstance(self.mechanism, GNMax) and self.mechanism.data_dependent
         )
         if not instance_specific:
-            return Guarantee.certified(order=self._order, epsilon=epsilon, outside=self._outside)
+            mixes = isinstance(self.mechanism, Certified | Individual)
+            return Guarantee.certified(
+                order=self._order,
+                epsilon=epsilon,
+                neighbours="null part" if mixes else "changed part",
+                outside=self._outside,
+            )
         outside = self._outside
         if self.budget.stopping is not None:
             stop = random_stopping(

@@ -10,6 +10,7 @@ from tacit.errors import InputError
 from tacit.privacy.certificates import ExtractionCertificate, extraction_certificate
 from tacit.privacy.conversions import (
     DpFormula,
+    RenyiBound,
     UserTheorem,
     check_delta,
     check_epsilon,
@@ -23,10 +24,11 @@ Kind = Literal["none", "public", "empirical", "rop", "rdp", "dp"]
 Unit = Literal["user", "block", "part"]
 
 Neighbours = Literal["removed part", "null part", "changed part"]
-_NULL_PART = "neighbours: one part's text is replaced by nothing; the number of parts is fixed and public"
 _NEIGHBOURS: dict[Neighbours, str] = {
     "removed part": "neighbours: the ensemble with one part less",
-    "null part": _NULL_PART,
+    "null part": (
+        "neighbours: one part's text is replaced by nothing; the number of parts is fixed and public"
+    ),
     "changed part": "neighbours: one part's text is changed arbitrarily; the number of parts is public",
 }
 _ONE_DIRECTIONAL = (
@@ -144,19 +146,32 @@ class Guarantee:
         )
 
     @classmethod
-    def certified(cls, *, order: float, epsilon: float, outside: tuple[str, ...] = ()) -> Guarantee:
-        """Certified and individual mixing: the answers with one part's text replaced by nothing."""
+    def certified(
+        cls,
+        *,
+        order: float,
+        epsilon: float,
+        neighbours: Neighbours = "null part",
+        outside: tuple[str, ...] = (),
+    ) -> Guarantee:
+        """Certified and individual mixing: the answers with one part's text replaced by nothing.
+
+        Noise (subsample-and-aggregate, GNMax) is priced for one part's text changed arbitrarily.
+        """
+        caveat = "Holds for a part, not at once for a user: the user's figure is the conversion."
+        if neighbours == "changed part":
+            caveat = "Holds for a part's text changed arbitrarily, and so for one user's at the same figure."
         return cls(
             kind="rdp",
             unit="part",
             order=order,
             epsilon=epsilon,
             assumptions=(
-                _NULL_PART,
+                _NEIGHBOURS[neighbours],
                 "the partition does not depend on the text, and each person is in one part",
                 "members are trained independently from one public model",
             ),
-            caveat="Holds for a part, not at once for a user: the user's figure is the conversion.",
+            caveat=caveat,
             outside=outside,
         )
 
@@ -167,14 +182,19 @@ class Guarantee:
         return replace(self, kind="dp", order=None, epsilon=converted, delta=delta)
 
     def to_user(self, *, theorem: UserTheorem = "better") -> Guarantee:
-        """From a part's text removed to a user's text replaced."""
+        """From a part's text removed to a user's text replaced.
+
+        Where a part's text may change arbitrarily there is nothing to convert: a user's is in one part.
+        """
         order, epsilon = self._renyi("converted to one user")
         if self.unit != "part":
             raise InputError(f"this guarantee is per {self.unit} already; only one per part is converted.")
         if self.group > 1:
             raise InputError("convert to one user first and to a group of users then.")
-        bound = part_to_user(order=order, epsilon=epsilon, theorem=theorem)
-        kept = tuple(one for one in self.assumptions if one != _NULL_PART)
+        bound = RenyiBound(order, epsilon)
+        if self.neighbours != "changed part":
+            bound = part_to_user(order=order, epsilon=epsilon, theorem=theorem)
+        kept = tuple(one for one in self.assumptions if one not in _NEIGHBOURS.values())
         return replace(
             self,
             unit="user",
@@ -207,6 +227,11 @@ class Guarantee:
         if self.kind != "rdp" or self.order is None or self.epsilon is None:
             raise InputError(f"A guarantee of kind '{self.kind}' cannot be {wish}: it is no Renyi bound.")
         return self.order, self.epsilon
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        """Which worlds are compared, where they differ in a part."""
+        return next((name for name, words in _NEIGHBOURS.items() if words in self.assumptions), None)
 
     @property
     def numbers(self) -> str:

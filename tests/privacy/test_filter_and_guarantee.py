@@ -119,6 +119,16 @@ def test_certified_guarantees_convert() -> None:
         Guarantee.unprotected("user").to_dp(1e-5)
 
 
+def test_a_certificate_names_whose_secret_it_is_about() -> None:
+    part = Guarantee.certified(order=16, epsilon=0.1)
+    user = part.to_user()
+    assert "confined to one part, is guessed" in str(part.extraction(1e5))
+    assert "confined to one user, is guessed" in str(user.extraction(1e5))
+    assert "confined to a group of 4 parts, is guessed" in str(part.for_group(4).extraction(1e5))
+    assert "confined to a group of 3 users, is guessed" in str(user.for_group(3).extraction(1e5))
+    assert str(part.for_group(1).extraction(1e5)) == str(part.extraction(1e5))
+
+
 def test_where_a_part_may_change_arbitrarily_a_user_pays_no_conversion() -> None:
     noisy = Guarantee.certified(order=2, epsilon=2, neighbours="changed part")
     assert noisy.neighbours == "changed part"

@@ -214,9 +214,10 @@ class Guarantee:
         return replace(self, order=bound.order, epsilon=bound.epsilon, caveat=caveat, group=size)
 
     def extraction(self, candidates: float) -> ExtractionCertificate:
-        """How likely a secret of one part can be guessed at most."""
+        """How likely a secret of one unit, or of a group of them, can be guessed at most."""
         order, epsilon = self._renyi("turned into an extraction certificate")
-        return extraction_certificate(order=order, epsilon=epsilon, candidates=candidates)
+        whose = f"one {self.unit}" if self.group == 1 else f"a group of {self.group} {self.unit}s"
+        return extraction_certificate(order=order, epsilon=epsilon, candidates=candidates, whose=whose)
 
     def _renyi(self, wish: str) -> tuple[float, float]:
         if self.kind == "rop":

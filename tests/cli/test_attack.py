@@ -35,7 +35,14 @@ def test_table_and_json_of_one_folder(tacit: Tacit, folder: Path, monkeypatch: p
 
     shown = tacit(*SMALL, "--folder", "attack", "--epsilon", "1", "--seed", "1")
     assert shown.code == 0
-    for words in ("chance", "certified", "inconclusive", "Renyi differential privacy", "optional space"):
+    for words in (
+        "chance",
+        "certified",
+        "inconclusive",
+        "Renyi differential privacy",
+        "delta 1e-05",
+        "optional space",
+    ):
         assert words in shown.out.replace("\n", " ")
 
     attacked = tacit("attack", "extraction", "--run", "attack/ensemble", "--generations", "5", "--json")

@@ -119,6 +119,21 @@ def test_certified_guarantees_convert() -> None:
         Guarantee.unprotected("user").to_dp(1e-5)
 
 
+def test_a_renyi_bound_is_shown_beside_what_it_means() -> None:
+    """ "Epsilon 2" at order 2 sounds like less than it is."""
+    certified = Guarantee.certified(order=2, epsilon=2)
+    assert str(certified).startswith(
+        "Renyi differential privacy (order 2, epsilon 2), which implies (epsilon 12.1266, delta 1e-05) "
+        "(unit: part)."
+    )
+    assert "implies" not in str(certified.to_dp(1e-6))
+    pure = Guarantee.certified(order=math.inf, epsilon=0.5)
+    assert "which implies (epsilon 0.5, delta 0)" in str(pure)
+    assert "delta" not in str(Guarantee.operational(order=2, epsilon=2))
+    group = Guarantee.certified(order=8, epsilon=0.5).for_group(2)
+    assert group.to_dp(1e-5).numbers in str(group)
+
+
 def test_a_certificate_names_whose_secret_it_is_about() -> None:
     part = Guarantee.certified(order=16, epsilon=0.1)
     user = part.to_user()

@@ -17,9 +17,9 @@ from tacit.evaluation.mechanism_budgets import Answers, block_perplexities
 from tacit.evaluation.mechanism_settings import TARGET_LABELS, Setting
 from tacit.evaluation.report import MeasuredText
 from tacit.privacy import Guarantee
+from tacit.privacy.guarantee import DELTA
 from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
 
-DELTA: Final = 1e-5
 LOWER_BOUND: Final = "perplexity is a lower bound"
 ONE_DRAW: Final = "one draw of noise per query, zeros as 2^-62"
 INSTANCE_SPECIFIC: Final = "instance-specific, not DP"

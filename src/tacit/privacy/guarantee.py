@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from tacit.errors import InputError
 from tacit.privacy.certificates import ExtractionCertificate, extraction_certificate
@@ -20,6 +20,7 @@ from tacit.privacy.conversions import (
     rdp_to_dp,
 )
 
+DELTA: Final = 1e-5  # at which a Renyi bound is shown as (epsilon, delta)
 Kind = Literal["none", "public", "empirical", "rop", "rdp", "dp"]
 Unit = Literal["user", "block", "part"]
 
@@ -244,10 +245,17 @@ class Guarantee:
         return ""
 
     def __str__(self) -> str:
-        """One line, as shown beside every number of the Run."""
+        """One line, as shown beside every number of the Run: a Renyi bound also as (epsilon, delta)."""
         headline = " ".join(filter(None, (_HEADLINES[self.kind], self.numbers)))
+        if self.kind == "rdp":
+            headline += f", which implies {self._as_dp()}"
         outside = f" Outside any guarantee: {'; '.join(self.outside)}." if self.outside else ""
         return f"{headline} (unit: {self.unit}). {self.caveat}{outside}"
+
+    def _as_dp(self) -> str:
+        if self.order is not None and math.isinf(self.order):  # pure: nothing is left to delta
+            return f"(epsilon {_figure(self.epsilon)}, delta 0)"
+        return self.to_dp(DELTA).numbers
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, as saved in ``privacy.json``. JSON has no infinity; it is written as a string."""

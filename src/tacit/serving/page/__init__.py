@@ -18,6 +18,7 @@ import jinja2
 
 from tacit.ledger import OPERATOR
 from tacit.privacy import Guarantee
+from tacit.privacy.guarantee import DELTA
 from tacit.serving.metrics import BINS
 from tacit.serving.overview import Overview, when
 from tacit.serving.service import Service
@@ -33,7 +34,6 @@ SECURITY_HEADERS = {
 }
 STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _MOST_TENANTS = 12  # that the page lists
-_DELTA = 1e-5
 _YEAR = 31_557_600
 _EVENTS = {
     "terms": "account opened",
@@ -126,10 +126,10 @@ def _sentences(guarantee: Guarantee, unit: str) -> list[str]:
     sentences = [
         f"All answers together, whatever is asked and until the budget is gone, stay {bound} of those of a "
         "neighbouring ensemble. This is true of every corpus.",
-        f"As differential privacy, for one {guarantee.unit}: {guarantee.to_dp(_DELTA).numbers}.",
+        f"As differential privacy, for one {guarantee.unit}: {guarantee.to_dp(DELTA).numbers}.",
     ]
     if guarantee.unit == "part":
-        converted = guarantee.to_user().to_dp(_DELTA)
+        converted = guarantee.to_user().to_dp(DELTA)
         sentences.append(f"For one {unit}, whose text is replaced: {converted.numbers}.")
     return sentences
 

@@ -52,6 +52,11 @@ def test_infinity_is_valid_json(tacit: Tacit) -> None:
     [
         ("dp --order 1 --epsilon 2", "order=1.0"),
         ("dp --order 2 --epsilon -1", "epsilon=-1.0"),
+        ("dp --order 2 --epsilon 0", "--epsilon 0"),
+        ("user --order 2 --epsilon 0", "--epsilon 0"),
+        ("group --kind pure --epsilon 0 --size 2", "--epsilon 0"),
+        ("stopping --order 2 --epsilon 0 --queries 9 --expansion 2", "--epsilon 0"),
+        ("extraction --order 2 --epsilon 0 --candidates 9", "--epsilon 0"),
         ("dp --order 2 --epsilon 1 --delta 1", "delta=1.0"),
         ("user --order 2 --epsilon 1 --theorem paper", "order above 2"),
         ("group --epsilon 1 --size 2", "--order is needed"),

@@ -175,6 +175,11 @@ def test_guarantees_survive_json(guarantee: Guarantee) -> None:
 def test_guarantees_without_their_numbers_are_refused() -> None:
     with pytest.raises(InputError, match="an order and an epsilon"):
         Guarantee(kind="rdp", unit="part", order=2)
+    for kind in ("rdp", "rop"):
+        with pytest.raises(InputError, match="loss above 0"):
+            Guarantee(kind=kind, unit="part", order=2, epsilon=0.0)  # type: ignore[arg-type]
+    weak = Guarantee.certified(order=100, epsilon=0.001).to_dp(0.01)
+    assert weak.epsilon == 0  # (0, delta) is legal
     with pytest.raises(InputError, match="an epsilon and a delta"):
         Guarantee(kind="dp", unit="user", epsilon=1)
     with pytest.raises(InputError, match="no numbers"):

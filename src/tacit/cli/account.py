@@ -18,7 +18,16 @@ app = typer.Typer(
 )
 
 Order = Annotated[float, typer.Option(help="Renyi order, above 1; 'inf' for pure DP.")]
-Epsilon = Annotated[float, typer.Option(help="Privacy loss in nats.")]
+
+
+def _loss(value: float) -> float:
+    """Zero is legal arithmetic (NaN and less than zero are refused there), and no mechanism's loss."""
+    if value == 0:
+        raise InputError("--epsilon 0: nothing is revealed and nothing is to convert; give a loss above 0.")
+    return value
+
+
+Epsilon = Annotated[float, typer.Option(help="Privacy loss in nats, above 0.", callback=_loss)]
 
 ANY_CORPUS = "Valid for bounds that hold for every corpus (certified, individual, DP-SGD), not for ROP."
 
@@ -85,7 +94,9 @@ def user(
 @app.command()
 def group(
     size: Annotated[int, typer.Option(help="How many change together.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy loss in nats; rho for zCDP.")],
+    epsilon: Annotated[
+        float, typer.Option(help="Privacy loss in nats, above 0; rho for zCDP.", callback=_loss)
+    ],
     kind: Annotated[Kind, typer.Option(help="What the loss is.")] = Kind.rdp,
     order: Annotated[float | None, typer.Option(help="Renyi order (rdp only).")] = None,
     as_json: JsonFlag = False,

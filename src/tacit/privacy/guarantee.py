@@ -83,6 +83,8 @@ class Guarantee:
                     f"a guarantee of kind '{self.kind}' has an order and an epsilon, and no delta."
                 )
             check_renyi(self.order, self.epsilon)
+            if self.epsilon == 0:
+                raise InputError("epsilon=0: a Renyi guarantee has a loss above 0; what is free is 'public'.")
         elif self.kind == "dp":
             if self.epsilon is None or self.delta is None or self.order is not None:
                 raise InputError("a guarantee of kind 'dp' has an epsilon and a delta, and no order.")

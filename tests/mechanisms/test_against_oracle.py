@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tacit.mechanisms import Certified, Individual, SubMix
@@ -142,6 +142,7 @@ logits = st.lists(st.floats(-12, 12), min_size=5, max_size=5)
     st.sampled_from(ORDERS),
     st.sampled_from(TARGETS),
 )
+@example([([0.0, 0.0, 0.0, 0.0, 4.0], [0.0, 0.0, 0.0, 12.0, -12.0])], [0.0] * 5, 32.0, 0.5)  # slope overflows
 def test_random_ensembles(
     members: list[tuple[list[float], list[float]]], base: list[float], order: float, target: float
 ) -> None:

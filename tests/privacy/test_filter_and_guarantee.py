@@ -177,7 +177,7 @@ def test_guarantees_without_their_numbers_are_refused() -> None:
         Guarantee(kind="rdp", unit="part", order=2)
     for kind in ("rdp", "rop"):
         with pytest.raises(InputError, match="loss above 0"):
-            Guarantee(kind=kind, unit="part", order=2, epsilon=0.0)  # type: ignore[arg-type]
+            Guarantee(kind=kind, unit="part", order=2, epsilon=0.0)
     weak = Guarantee.certified(order=100, epsilon=0.001).to_dp(0.01)
     assert weak.epsilon == 0  # (0, delta) is legal
     with pytest.raises(InputError, match="an epsilon and a delta"):

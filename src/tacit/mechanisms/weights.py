@@ -174,4 +174,5 @@ class _Pair:
                 growth += (bend * (mixed - r) + self._order * power * x * r).sum(-1)
         if self._order == 2:
             return weight * weight * excess, 1 + growth / excess
-        return excess, growth / excess
+        # An infinite slope would be a step of no length, for ever; without one the bracket is halved.
+        return excess, growth.masked_fill_(growth.isinf(), torch.nan) / excess

@@ -52,7 +52,7 @@ from tacit.recipes import DEFAULT_MODEL, Recipe
 from tacit.training.finetune import finetune
 
 START, UNKNOWN = "<|start|>", "<|unknown|>"
-NAIVE_BATCH = 2048
+NAIVE_BATCHES = (64, 128, 256, 512, 1024, 2048)
 
 
 def character_tokenizer() -> PublicTokenizer:
@@ -78,7 +78,7 @@ def trained_model(manifest: CanaryManifest, digits: int, steps: int) -> PublicMo
     """The small transformer after reading the canaries among lines with other numbers."""
     tokenizer = character_tokenizer()
     draw = random.Random(0)
-    names = ("My order", "His ticket", "Her room", "Our account", "My ID", "The parcel")
+    names = ("My order", "His ticket", "Her room", "Our account", "My locker", "The parcel")
     lines = [
         f"{draw.choice(names)} is: {''.join(draw.choices(string.digits, k=digits))}" for _ in range(4000)
     ]
@@ -106,18 +106,21 @@ def trained_model(manifest: CanaryManifest, digits: int, steps: int) -> PublicMo
 
 
 @torch.inference_mode()
-def naive_scores(public: PublicModel, prefix: str, digits: int) -> tuple[np.ndarray, float, float]:
+def naive_scores(
+    public: PublicModel, prefix: str, digits: int, batch: int
+) -> tuple[np.ndarray, float, float]:
     """The log-probability of every number, whole texts in batches; seconds of encoding and of scoring."""
     beginning = len(public.tokenizer.encode([prefix])[0])
     scores = np.empty(10**digits)
     encoding = scoring = 0.0
-    for first in range(0, 10**digits, NAIVE_BATCH):
-        numbers = range(first, min(first + NAIVE_BATCH, 10**digits))
+    for first in range(0, 10**digits, batch):
+        numbers = range(first, min(first + batch, 10**digits))
         began = time.perf_counter()
         ids = public.tokenizer.encode([f"{prefix} {number:0{digits}d}" for number in numbers])
         rows = torch.tensor([[public.start_token, *row] for row in ids])
         encoded = time.perf_counter()
-        log_probs = torch.log_softmax(public.model(input_ids=rows).logits[:, beginning:-1].float(), dim=-1)
+        logits = public.model(input_ids=rows, use_cache=False).logits[:, beginning:-1]
+        log_probs = torch.log_softmax(logits.float(), dim=-1)
         own = log_probs.gather(2, rows[:, beginning + 1 :, None])
         scores[first : numbers.stop] = own.double().sum((1, 2)).numpy()
         encoding, scoring = encoding + encoded - began, scoring + time.perf_counter() - encoded
@@ -153,8 +156,11 @@ def small_transformer(chosen: argparse.Namespace) -> None:
     )
     public = trained_model(members, digits, chosen.steps)
     prefix = members.canaries[0].prefix
-    scores, encoding, scoring = naive_scores(public, prefix, digits)
-    print(f"{chosen.threads} threads; naive: encoding {encoding:.1f} s, scoring {scoring:.1f} s")
+    # The naive side gets the batch that suits this machine best.
+    batch = min(NAIVE_BATCHES, key=lambda size: sum(naive_scores(public, prefix, 4, size)[1:]))
+    scores, encoding, scoring = naive_scores(public, prefix, digits, batch)
+    print(f"{chosen.threads} threads; naive in batches of {batch}")
+    print(f"naive: encoding {encoding:.1f} s, scoring {scoring:.1f} s")
     cases = {
         "10 memorised, branch and bound": (members, ExposureSettings(budget=100_000)),
         "10 memorised, tree from symbols": (members, ExposureSettings(budget=100_000, check="scored")),

@@ -26,7 +26,7 @@ from tacit.attacks.exposure.token_tree import ROOT, FloatArray, IntArray, TokenR
 from tacit.models.lstm import LSTMState
 from tacit.progress import Progress, Silent
 
-_BLOCK: Final = 512  # nodes: enough to fill the matrix products, few enough for a mask that stays in cache
+_BLOCK: Final = 256  # nodes: enough to fill the matrix products, few enough for a mask that stays in cache
 _LOGITS_HELD: Final = 32 << 20
 
 

@@ -75,12 +75,13 @@ class MembershipFinding:
         """The area under the curve of one attack."""
         return auc(*self._sides(attack), confidence=self.confidence)
 
-    def leaks(self) -> tuple[Leak, ...]:
+    def leaks(self, confidence: float) -> tuple[Leak, ...]:
         """The primary attack against chance; nothing where the set is flagged."""
         if self.flagged:
             return ()
         attack = PRIMARY if PRIMARY in self.scores else next(iter(self.scores))
-        return (Leak(f"membership of {self.name} ({attack}, AUC)", self.area(attack), 0.5),)
+        area = auc(*self._sides(attack), confidence=confidence)
+        return (Leak(f"membership of {self.name} ({attack}), AUC", area, 0.5),)
 
     def _sides(self, attack: str) -> tuple[FloatArray, FloatArray]:
         scores = self.scores[attack]

@@ -23,6 +23,9 @@ from tacit.models.trained import TrainedModel, load_trained
 from tacit.privacy import Guarantee
 from tacit.statistics import FloatArray, clopper_pearson
 
+# Exposure, membership of canaries and of documents, tab completion: whether anything leaks is one question,
+# and they share its error.
+_ATTACKS = 4
 _TRIES = (1, 10, 100, 1000, 10_000)
 _CHANCES = (0.1, 0.5, 0.9)
 
@@ -35,7 +38,7 @@ class ModelAudit(AuditedRun):
         guarantee = Guarantee.from_json(self.run.manifest.guarantee)
         exposure = self.exposure(trained)
         if exposure is not None and exposure.inserted:
-            self.leaks.append(_exposed(exposure))
+            self.leaks.append(_exposed(exposure, self._level))
         sets, scores = self._membership(trained)
         tab = self._tab(trained)
         utility, disparate = self._utility(trained)
@@ -50,6 +53,10 @@ class ModelAudit(AuditedRun):
             "disparity": disparate,
         }
         return self.finish(guarantee, claims, sections)
+
+    @property
+    def _level(self) -> float:
+        return shared(self.plan.confidence, _ATTACKS)
 
     def _membership(
         self, trained: TrainedModel
@@ -73,7 +80,7 @@ class ModelAudit(AuditedRun):
                 )
         sets += self._documents(trained, options)
         for one in sets:
-            self.leaks.extend(one.leaks())
+            self.leaks.extend(one.leaks(self._level))
             if one.flagged:
                 self.notes.append(
                     f"The texts of the set '{one.name}' tell members from others without any model; its "
@@ -113,7 +120,7 @@ class ModelAudit(AuditedRun):
         self.leaks.append(
             Leak(
                 "tab completion of canaries",
-                clopper_pearson(own.hits, len(canaries), confidence=self.plan.confidence),
+                clopper_pearson(own.hits, len(canaries), confidence=self._level),
                 public.hits / len(canaries),
             )
         )
@@ -239,13 +246,15 @@ class ModelAudit(AuditedRun):
         )
 
 
-def _exposed(finding: ExposureFinding) -> Leak:
+def _exposed(finding: ExposureFinding, confidence: float) -> Leak:
     """The most exposed canary against the null of the maximum of as many."""
     top = max(finding.inserted, key=lambda one: one.exposure.value)
-    limit = exposure_band(candidates=finding.manifest.candidates, canaries=len(finding.inserted)).limit
-    value = top.exposure
-    # The value counts ties against memory; its low end is what is sure of it.
-    return Leak("exposure of the most exposed canary (bits)", value, limit)
+    null = exposure_band(
+        candidates=finding.manifest.candidates, canaries=len(finding.inserted), confidence=confidence
+    )
+    return Leak(
+        "exposure of the most exposed canary in bits, against the limit of chance", top.exposure, null.limit
+    )
 
 
 def _tab_rungs(result: TabResult) -> list[dict[str, Any]]:

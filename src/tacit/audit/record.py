@@ -80,7 +80,7 @@ class AuditRecord:
         if not self.promises:
             if self.leaks:
                 best = self.leaks[0]
-                return f"No guarantee, and it leaks: {best.attack} {best.measured}, chance {best.chance:.3g}."
+                return f"No guarantee, and it leaks: {best.attack}: {best.measured} > {best.chance:.3g}."
             tried = "these attacks found nothing" if self.attacked else "nothing was attacked"
             return f"No guarantee; {tried}. That shows no safety."
         words = {

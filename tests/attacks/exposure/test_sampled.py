@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from tacit.attacks.exposure.ranking import Rule, branch_and_bound, ranks, walk
@@ -110,3 +111,27 @@ def test_no_samples_are_refused() -> None:
             confidence=0.9,
             generator=np.random.default_rng(0),
         )
+
+
+def test_ties_are_counted_both_ways() -> None:
+    """A model that cannot tell candidates apart: no draw is better, and all are not worse."""
+    model = toy_model("gpt2", 0).__class__(toy_model("gpt2", 0).config).eval().double()
+    torch.nn.init.zeros_(model.transformer.wte.weight)  # tied: all logits are zero
+    trie = trie_of([(a, b) for a in range(1, 6) for b in range(1, 6)], [0])
+    scorer = ModelScorer(model)
+    root = scorer.root(trie.prefix)
+    rule = Rule.of("logprob", root)
+    drawn = sampled_ranks(
+        scorer,
+        trie,
+        root,
+        rule,
+        walk(scorer, trie, root, rule),
+        [True],
+        [0],
+        samples=200,
+        confidence=0.95,
+        generator=np.random.default_rng(0),
+    )
+    assert (drawn.ranks[0].rank.low, drawn.ranks[0].rank.high) == (1, 25)
+    assert drawn.ranks[0].p_value == 1

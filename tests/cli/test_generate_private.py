@@ -67,6 +67,7 @@ def test_what_is_refused(tacit: Tacit, folder: Path, ensemble: str) -> None:
         (("--mechanism", "magic"), "'magic' is unknown"),
         (("--order", "1"), "order=1"),
         (("--target", "0"), "target=0"),
+        (("--guard", "-1"), "guard=-1"),
         (("--temperature", "0"), "greedy decoding cannot be private"),
         (("--repetition-penalty", "0"), "repetition_penalty=0"),
         (("--repetition-penalty", "1e-45"), "repetition_penalty=1e-45"),

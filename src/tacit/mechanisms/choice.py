@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from tacit.errors import InputError
@@ -60,12 +60,13 @@ class MechanismChoice:
         """The mechanism for an ensemble of ``parts``; noise is set so that a query costs the target."""
         cap = {} if self.cap is None else {"cap": self.cap}
         if self.name == "submix":
-            if self.guard is not None and self.cap is None:
-                # The guard is the loss of certified mixing, and what is best for one is best for the other.
-                cap = {"cap": cap_for(parts, order=self.order, target=self.guard)}
-            return SubMix(
+            built = SubMix(
                 self.order, self.target, mixing=self.mixing, weights=self.weights, guard=self.guard, **cap
             )
+            if built.guard is None or self.cap is not None:
+                return built
+            # The guard is the loss of certified mixing, and what is best for one is best for the other.
+            return replace(built, cap=cap_for(parts, order=self.order, target=built.guard))
         if self.name == "certified":
             return Certified(self.order, self.target, **cap)
         if self.name == "individual":

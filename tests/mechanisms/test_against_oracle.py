@@ -290,6 +290,25 @@ def test_batches_are_queries_one_by_one() -> None:
     assert shared.pmf.shape == (3, 9)
 
 
+@pytest.mark.parametrize("order", [2.0, 3.0])
+@pytest.mark.parametrize("kind", [Certified, Individual])
+def test_a_batch_of_public_centred_mixing_is_its_single_queries(
+    kind: type[Certified | Individual], order: float
+) -> None:
+    rng = np.random.default_rng(2)
+    public = soft(rng.normal(size=(5, 9)))
+    spread = np.array([0.1, 0.5, 1.0, 2.0, 4.0])[:, None, None]  # so that every query has other weights
+    parts = soft(np.log(public)[:, None] + spread * rng.normal(size=(5, 4, 9)))
+    mechanism = kind(order, 0.01)
+    whole = mechanism.mix(parts, public)
+    assert len({round(float(row[0]), 3) for row in whole.weights}) > 2
+    for query in range(5):
+        single = mechanism.mix(parts[query], public[query])
+        for name in ("pmf", "weights", "charges"):
+            ours, alone = getattr(whole, name)[query], getattr(single, name)
+            torch.testing.assert_close(ours, alone, rtol=1e-10, atol=1e-14)
+
+
 def test_paper_order_of_mixing_is_the_divergence_of_the_transcript_of_one_query() -> None:
     """The charge is the divergence between the two worlds' answers, nothing else."""
     halves, public = CASES["ordinary"]

@@ -347,6 +347,55 @@ def test_without_its_anchor_a_service_releases_nothing(
     survives(account, lambda _: fault(account.anchor.parent))
 
 
+@contextlib.contextmanager
+def taken_away(ledger: str) -> Iterator[None]:
+    """The ledger's files are elsewhere for a while: whoever has them open writes to them all the same."""
+    away = Path(ledger).parent / "away"
+    away.mkdir()
+    files = list(Path(ledger).parent.glob("ledger.db*"))
+    for file in files:
+        file.rename(away / file.name)
+    try:
+        yield
+    finally:
+        for file in files:
+            (away / file.name).rename(file)
+
+
+@pytest.mark.slow
+def test_without_its_file_a_service_releases_nothing(place: NewPlace) -> None:
+    """I9: what is booked in a file that has no name is lost when the process ends."""
+    account = place()
+    survives(account, lambda _: taken_away(account.ledger))
+
+
+def test_a_file_that_is_taken_away_at_rest_is_noticed(place: NewPlace) -> None:
+    account = place()
+    with account.service() as service:
+        assert post(account, service, stream=False).status_code == 200
+        with taken_away(account.ledger):
+            wait_until(lambda: not service.ready, "the service noticed, although nobody asked")
+            assert post(account, service, stream=False).status_code == 503
+        wait_until(lambda: service.ready, "the service recovered")
+        assert post(account, service, stream=False).status_code == 200
+
+
+def test_a_ledger_that_was_deleted_stays_deleted(place: NewPlace) -> None:
+    """Nothing is released, and nothing is made in its place."""
+    account = place()
+    with account.service() as service:
+        assert post(account, service, stream=False).status_code == 200
+        for file in Path(account.ledger).parent.glob("ledger.db*"):
+            file.unlink()
+        for _ in range(3):
+            response = post(account, service, stream=False)
+            error = response.json()["error"]
+            assert (response.status_code, error["code"]) == (503, "ledger_unavailable")
+            time.sleep(1.1)  # meanwhile it tries to open it again
+        assert not service.ready
+        assert not list(Path(account.ledger).parent.glob("ledger.db*"))
+
+
 def end_sessions(ledger: str) -> int:
     """Cut the lines of whoever has the ledger open; how many they were."""
     with administrator(ledger) as connection:

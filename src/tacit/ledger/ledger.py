@@ -30,7 +30,7 @@ from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, RolledBa
 from tacit.ledger.anchor import Anchor, Position
 from tacit.ledger.decisions import Answer, Balance, Decided, Draw, decide, new_entry, now
 from tacit.ledger.entries import GENESIS, Entry, packed
-from tacit.ledger.store import Store, is_postgres, open_store
+from tacit.ledger.store import Store, open_store
 from tacit.ledger.terms import Domain, Model
 from tacit.privacy.filter import NANO, nano, nano_budget
 
@@ -56,15 +56,11 @@ class Ledger:
 
         ``new_anchor`` begins a new one where the anchor is lost; the ledger's entries say so ever after.
         """
-        file = Path(url).expanduser()
-        new = create and not is_postgres(url) and not file.exists()
         store = open_store(url, create=create)
         try:
             return cls(store, anchor, new_anchor=new_anchor)
         except BaseException:
-            if new:  # made by us, a moment ago, and empty; before anybody else can have it
-                for ending in ("", "-wal", "-shm"):
-                    file.with_name(file.name + ending).unlink(missing_ok=True)
+            store.discard()
             store.close()
             raise
 
@@ -72,6 +68,7 @@ class Ledger:
         """Write the anchor, if anything has changed, and let go."""
         try:
             if self._changed and not self._broken:
+                self.check_place()
                 self._remember()
         finally:
             self.store.close()
@@ -300,7 +297,7 @@ class Ledger:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """One transaction. After a failure of the store nothing more is written: it must be opened anew."""
-        self._refuse_if_broken()
+        self.check_place()
         try:
             with self.store.transaction():
                 self._changed = True
@@ -308,6 +305,19 @@ class Ledger:
         except LedgerUnavailable:
             self._broken = True
             raise
+        self.check_place()  # or it is durable in a file that has no name any more
+
+    def check_place(self) -> None:
+        """Refuse to go on where the ledger's files have been removed or replaced: what they hold is lost."""
+        self._refuse_if_broken()
+        if self.store.in_place:
+            return
+        self._remember()  # they can still be read: an older copy that takes their place must not open
+        self._broken = True
+        raise LedgerUnavailable(
+            f"{self.store.name} was removed or replaced, or its log was; nothing was released. Put the files "
+            "back: without them the honest remedy is to count the budget as spent."
+        )
 
     def _refuse_if_broken(self) -> None:
         if self._broken:

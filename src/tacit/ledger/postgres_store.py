@@ -61,6 +61,7 @@ class PostgresConnection:
     lock = " FOR UPDATE"
     dialect = "postgres"
     beside: Path | None = None
+    in_place = True  # or the session would have ended
 
     def __init__(self, url: str) -> None:
         self.name = place_of(url)
@@ -167,6 +168,9 @@ class PostgresConnection:
     def backup(self, path: Path) -> None:
         """PostgreSQL has its own tools for that."""
         raise InputError(f"{self.name}: back a PostgreSQL ledger up with pg_dump --schema={_SCHEMA}.")
+
+    def discard(self) -> None:
+        """Nothing: a schema is the administrator's to remove."""
 
     def close(self) -> None:
         """End the session, and with it the lock."""

@@ -25,6 +25,7 @@ from tacit.ledger.store import Row
 _FIXED = (3, 51, 3)
 _BACKPORTED = {(3, 44): 6, (3, 50): 7}
 _APPLICATION = 0x7AC17  # written into the file, so that nobody else's database is taken for a ledger
+_Identity = tuple[int, int]  # device and inode
 _BUSY = "is in use by another process; ask that server's admin port, or stop it first"
 
 
@@ -56,27 +57,41 @@ class SQLiteConnection:
         self.name = str(path)
         self.beside: Path | None = path.with_name(path.name + ".anchor")
         self._owner = os.getpid()
-        if create and not path.exists():
-            make_parent(path)
-            # Made with its mode: SQLite gives the same to the files it adds beside it.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE))
-            sync(path.parent)
-        elif not path.is_file():
-            raise InputError(f"{path} is no ledger; make one with tacit ledger init, or give --ledger.")
+        self._connection: apsw.Connection | None = None
         self._claim: int | None = None
+        self._made = False
+        self._files: dict[Path, _Identity | None] = {}
         _LIVING.add(self)
-        with self._errors():
-            self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
+            if create and not path.exists():
+                self._make(path)
+            if not path.is_file():
+                raise InputError(f"{path} is no ledger; make one with tacit ledger init, or give --ledger.")
+            with self._errors():
+                self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
             if self.has_ledger():
                 self._settle()
         except BaseException:
+            self.discard()
             self.close()
             raise
 
+    def _make(self, path: Path) -> None:
+        """A new file, locked from before it is there: so nobody else can have used it when it is removed."""
+        make_parent(path)
+        self._claim = _claimed(path)
+        try:
+            # Made with its mode: SQLite gives the same to the files it adds beside it.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE))
+        except FileExistsError:
+            return  # another process was faster; the ledger is its own
+        self._made = True
+        sync(path.parent)
+
     def _settle(self) -> None:
         """Lock the file and write through; not before it is known to be a ledger, or about to be one."""
-        self._claim = _claimed(Path(self.name))
+        if self._claim is None:
+            self._claim = _claimed(Path(self.name))
         with self._errors():
             for setting in (
                 "locking_mode = EXCLUSIVE",
@@ -87,10 +102,10 @@ class SQLiteConnection:
                 "recursive_triggers = ON",  # or REPLACE would remove rows behind the triggers' back
                 f"application_id = {_APPLICATION}",
             ):
-                self._connection.execute(f"PRAGMA {setting}")
-            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            self._connection.execute("BEGIN EXCLUSIVE")  # the lock is taken by the first access, and kept
-            self._connection.execute("COMMIT")
+                self._open.execute(f"PRAGMA {setting}")
+            self._open.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._open.execute("BEGIN EXCLUSIVE")  # the lock is taken by the first access, and kept
+            self._open.execute("COMMIT")
         found = self.durability()
         if (found["journal_mode"], found["synchronous"]) != ("wal", "full"):
             raise EnvironmentProblem(
@@ -98,6 +113,27 @@ class SQLiteConnection:
                 f"{found['journal_mode']}); put the ledger on a local disk."
             )
         Path(self.name).chmod(PRIVATE_FILE_MODE)
+        self._files = {path: _identity(path) for path in (Path(self.name), Path(self.name + "-wal"))}
+        if self._has_moved() or None in self._files.values():
+            raise LedgerUnavailable(f"{self.name} was removed or replaced while it was opened; put it back.")
+
+    def _has_moved(self) -> bool:
+        """Whether the file that SQLite opened is another one than that at its path."""
+        moved = ctypes.c_int()
+        with self._errors():
+            self._open.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
+        return bool(moved.value)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the file and its log are still what their paths lead to."""
+        return bool(self._files) and all(_identity(path) == known for path, known in self._files.items())
+
+    @property
+    def _open(self) -> apsw.Connection:
+        if self._connection is None:
+            raise LedgerUnavailable(f"{self.name} is not open.")
+        return self._connection
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -128,17 +164,17 @@ class SQLiteConnection:
     def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         """Run one statement."""
         with self._errors():
-            return list(self._connection.execute(statement, tuple(values)))
+            return list(self._open.execute(statement, tuple(values)))
 
     def run_many(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
         """Run one statement for every row of values."""
         with self._errors():
-            self._connection.executemany(statement, [tuple(row) for row in rows])
+            self._open.executemany(statement, [tuple(row) for row in rows])
 
     def script(self, statements: str) -> None:
         """Run several statements."""
         with self._errors():
-            list(self._connection.execute(statements))
+            list(self._open.execute(statements))
 
     def begin(self) -> None:
         """BEGIN IMMEDIATE."""
@@ -151,8 +187,8 @@ class SQLiteConnection:
     def rollback(self) -> None:
         """What SQLite has not undone by itself must not become part of the next transaction."""
         with contextlib.suppress(apsw.Error):
-            if os.getpid() == self._owner and self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if os.getpid() == self._owner and self._open.in_transaction:
+                self._open.execute("ROLLBACK")
 
     def durability(self) -> dict[str, str]:
         """What durability rests on."""
@@ -176,7 +212,7 @@ class SQLiteConnection:
             with self._errors():
                 copy = apsw.Connection(str(path))
                 try:
-                    with copy.backup("main", self._connection, "main") as running:
+                    with copy.backup("main", self._open, "main") as running:
                         running.step()
                 finally:
                     copy.close()
@@ -184,9 +220,16 @@ class SQLiteConnection:
             path.unlink(missing_ok=True)
             raise
 
+    def discard(self) -> None:
+        """Remove the files again, if this connection made them."""
+        if self._made and self._claim is not None and os.getpid() == self._owner:
+            for ending in ("", "-wal", "-shm", ".lock"):  # the lock last: it is held until it has gone
+                Path(self.name + ending).unlink(missing_ok=True)
+            self._made = False
+
     def close(self) -> None:
         """Let go of the file."""
-        if os.getpid() == self._owner:
+        if os.getpid() == self._owner and self._connection is not None:
             self._connection.close(force=True)
         if self._claim is not None:
             os.close(self._claim)
@@ -199,9 +242,8 @@ _LIVING: weakref.WeakSet[SQLiteConnection] = weakref.WeakSet()
 def _abandon_in_child() -> None:
     """A forked child must never close its copy: SQLite would remove the log that the parent writes to."""
     for living in list(_LIVING):
-        connection = getattr(living, "_connection", None)
-        if connection is not None:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # so that nothing ever destroys it
+        if living._connection is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(living._connection))  # so that nothing destroys it
         if living._claim is not None:
             os.close(living._claim)  # or the lock would outlive the parent
             living._claim = None
@@ -212,10 +254,26 @@ os.register_at_fork(after_in_child=_abandon_in_child)
 
 def _claimed(path: Path) -> int:
     """A lock of our own beside SQLite's, which is lost when anything in the process closes the file."""
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, PRIVATE_FILE_MODE)
+    place = path.with_name(path.name + ".lock")
+    while True:
+        lock = os.open(place, os.O_RDWR | os.O_CREAT, PRIVATE_FILE_MODE)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _identity(place) == _identity_of(os.fstat(lock)):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            raise LedgerBusy(f"{path} {_BUSY}.") from None
+        os.close(lock)  # whoever had it has removed it with the ledger: there may be another one by now
+
+
+def _identity(path: Path) -> _Identity | None:
+    """Which file a path leads to; None where that cannot be known."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise LedgerBusy(f"{path} {_BUSY}.") from None
-    return lock
+        return _identity_of(path.stat())
+    except OSError:
+        return None
+
+
+def _identity_of(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino

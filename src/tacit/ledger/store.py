@@ -27,6 +27,11 @@ class Connection(Protocol):
     dialect: str  # whose migrations
     beside: Path | None  # where an anchor goes by default; None: among the user's own data
 
+    @property
+    def in_place(self) -> bool:
+        """Whether what is written now will be found where the ledger is."""
+        ...
+
     def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         """Run one statement; its rows, where it has some."""
         ...
@@ -67,6 +72,10 @@ class Connection(Protocol):
         """Write a consistent copy to a new file."""
         ...
 
+    def discard(self) -> None:
+        """Remove files that were made by opening; nothing else."""
+        ...
+
     def close(self) -> None:
         """Let go of the ledger."""
         ...
@@ -84,6 +93,11 @@ class Store:
         self._open = False
         self.name, self.dialect, self.beside = connection.name, connection.dialect, connection.beside
         self.lock = connection.lock
+
+    @property
+    def in_place(self) -> bool:
+        """Whether what is written now will be found where the ledger is."""
+        return self._connection.in_place
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         """Run one statement; its rows, where it has some."""
@@ -143,6 +157,11 @@ class Store:
         with self._mutex:
             self._connection.backup(path)
 
+    def discard(self) -> None:
+        """Remove files that were made by opening; nothing else."""
+        with self._mutex:
+            self._connection.discard()
+
     def close(self) -> None:
         """Let go of the ledger."""
         with self._mutex:
@@ -174,6 +193,7 @@ def open_store(url: str, *, create: bool = False) -> Store:
         store = Store(connection)
         store.migrate()
     except BaseException:
+        connection.discard()
         connection.close()
         raise
     return store

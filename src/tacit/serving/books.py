@@ -112,6 +112,11 @@ class Books:
                 raise LedgerUnavailable("The ledger refused a step; nothing was released.") from problem
             raise
 
+    def check_place(self) -> None:
+        """Close where the ledger's files have gone, although nobody has asked for anything."""
+        with contextlib.suppress(LedgerUnavailable), self.using() as ledger:
+            ledger.check_place()
+
     def shut(self) -> None:
         """Close after a failure, whatever state the ledger is in."""
         held = self._held

@@ -39,6 +39,7 @@ from tacit.serving.writing import Piece, Writing
 _log = logging.getLogger("tacit.serving")
 _RETRY_SECONDS = 1.0
 _LOOK_SECONDS = 0.2
+_REST_SECONDS = 1.0  # how often an engine at rest looks whether its ledger is there
 
 
 @dataclass(eq=False)
@@ -162,10 +163,14 @@ class Engine:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._closing and not self._busy() and self._books.is_open:
-                    self._changed.wait()
+                if self._rests():
+                    self._changed.wait(_REST_SECONDS)
+                rests = self._rests()
                 if self._closing and not self._busy():
                     return
+            if rests:
+                self._books.check_place()  # a step would; so that readiness is true where there is none
+                continue
             try:
                 if not self._books.is_open:
                     self._recover()
@@ -185,6 +190,9 @@ class Engine:
                 # Not the fault's words: they may hold numbers that came from private text.
                 _log.error("fault", extra={"event": "engine_fault", "detail": type(fault).__name__})
                 self._abandon(problems.internal())
+
+    def _rests(self) -> bool:
+        return not self._closing and not self._busy() and self._books.is_open
 
     def _busy(self) -> bool:
         return bool(self._waiting or self._reading or self._writing or self._booking)

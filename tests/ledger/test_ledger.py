@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -163,15 +163,147 @@ class TestTheDatabaseRefuses:
             "DELETE FROM domain",
             "UPDATE model SET domain = domain",
             "DELETE FROM model",
+            "DELETE FROM balance",
+            "DELETE FROM balance WHERE part = 1",
+            "INSERT INTO balance (domain, part, budget) VALUES ('people', 2, 1000000000)",
+            "UPDATE balance SET leased = 5",
+            "UPDATE balance SET part = part + 2",
+            "UPDATE domain SET parts = 3",
+            "UPDATE domain SET partitioning = 'x'",
+            "UPDATE head SET seq = 0",
+            "UPDATE head SET seq = 2, hash = (SELECT hash FROM entry WHERE seq = 2)",
+            "UPDATE head SET seq = 9, hash = (SELECT hash FROM entry WHERE seq = 2)",
+            "UPDATE head SET hash = (SELECT hash FROM entry WHERE seq = 2)",
+            "UPDATE head SET private = 0",
+            "UPDATE head SET public = 9",
+            "UPDATE head SET private = 0, public = 2",
+            "INSERT INTO head (domain, seq, hash) SELECT 'others', seq, hash FROM head",
+            "UPDATE secret SET value = (SELECT hash FROM head)",
+            "DELETE FROM secret",
         ],
     )
     def test_refused(self, ledger: Ledger, statement: str) -> None:
+        self.refuses(ledger, statement)
+
+    @staticmethod
+    def refuses(ledger: Ledger, statement: str) -> None:
         tokens(ledger, draw(0, 0.1, 0.1), draw(1, 2.0, 2.0))
-        before = ledger.balance(PEOPLE)
+        before = ledger.balance(PEOPLE), ledger.positions(), ledger.domains(), ledger.secret("ledger")
         with pytest.raises(LedgerRefused), ledger.store.transaction():
             ledger.store.run(statement)
-        assert ledger.balance(PEOPLE) == before
+        assert (
+            ledger.balance(PEOPLE),
+            ledger.positions(),
+            ledger.domains(),
+            ledger.secret("ledger"),
+        ) == before
         verify(ledger, PEOPLE)
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "INSERT OR REPLACE INTO balance VALUES ('people', 0, 1000000000, 0, 0)",
+            "INSERT OR REPLACE INTO head SELECT domain, seq, hash, private, public, NULL FROM head",
+            "INSERT OR REPLACE INTO domain "
+            "SELECT id, renyi_order, parts, partitioning, 'submix', unit, created FROM domain",
+            "INSERT OR REPLACE INTO model "
+            "SELECT fingerprint, domain, partitioning, corpus, 'x', attached FROM model",
+            "UPDATE OR REPLACE balance SET part = 0",
+        ],
+    )
+    def test_refused_by_sqlite(self, tmp_path: Path, anchor: Path, statement: str) -> None:
+        with Ledger.open(str(tmp_path / "ledger.db"), anchor=anchor, create=True) as ledger:
+            ledger.create(people(), FIRST)
+            self.refuses(ledger, statement)
+
+    @pytest.mark.parametrize("table", ["entry", "balance", "head", "domain", "model", "secret"])
+    def test_refused_by_postgres(self, postgres: str, anchor: Path, table: str) -> None:
+        with Ledger.open(new_database(postgres), anchor=anchor, create=True) as ledger:
+            ledger.create(people(), FIRST)
+            self.refuses(ledger, f"TRUNCATE {table} CASCADE")
+
+    def test_a_stop_names_the_entry_that_stopped(self, ledger: Ledger) -> None:
+        tokens(ledger, draw(0, 0.1, 0.1))
+        for entry in (0, 2, 9):
+            with pytest.raises(LedgerRefused), ledger.store.transaction():
+                ledger.store.run("UPDATE head SET stopped = ?", (entry,))
+
+    def test_a_new_partition_gives_nothing_back(self, ledger: Ledger) -> None:
+        """Its entry opens a door in the middle of a transaction; what goes through is what the entry says."""
+        tokens(ledger, draw(0, 0.1, 0.2))
+        less = '{"carried": 100000000, "partition": "p2", "parts": 3}'
+        enough = less.replace("100", "200")
+        wrong = [
+            (less, ["DELETE FROM balance"]),
+            (enough, ["UPDATE domain SET parts = 4, partitioning = 'p2'"]),
+            (enough, ["UPDATE domain SET parts = 3, partitioning = 'p3'"]),
+        ]
+        insert = "INSERT INTO balance (domain, part, budget, spent) VALUES ('people', {}, {}, {})"
+        wrong += [
+            (enough, ["DELETE FROM balance", insert.format(*row)])
+            for row in (
+                (3, 10**9, 2 * 10**8),
+                (0, 2 * 10**9, 2 * 10**8),
+                (0, 10**9, 10**8),
+                (-1, 10**9, 2 * 10**8),
+            )
+        ]
+        for note, statements in wrong:
+            with pytest.raises(LedgerRefused), ledger.store.transaction():
+                ledger._append(PEOPLE, [Entry(PEOPLE, -1, "repartition", "", (0, 0, 0), note=note)])
+                for statement in statements:
+                    ledger.store.run(statement)
+            verify(ledger, PEOPLE)
+        with pytest.raises(RuntimeError, match="fault"), ledger.store.transaction():
+            ledger._append(PEOPLE, [Entry(PEOPLE, -1, "repartition", "", (0, 0, 0), note=enough)])
+            ledger.store.run("DELETE FROM balance")
+            for part in range(3):
+                ledger.store.run(insert.format(part, 10**9, 2 * 10**8))
+            raise RuntimeError("fault")
+
+
+class TestOpening:
+    """What somebody did who could alter the schema is found without reading every answer."""
+
+    @pytest.mark.parametrize(
+        ("alteration", "message"),
+        [
+            ("UPDATE head SET stopped = NULL", "the stop of domain people"),
+            ("UPDATE head SET stopped = 2", "the stop of domain people"),
+            ("UPDATE head SET seq = 2", "does not end at its head"),
+            ("DELETE FROM head", "does not end at its head"),
+            ("DELETE FROM balance", "the balances of domain people"),
+            ("DELETE FROM balance WHERE part = 0", "the balances of domain people"),
+            ("UPDATE balance SET leased = 1", "the balances of domain people"),
+            ("UPDATE balance SET budget = 2000000000 WHERE part = 1", "the balances of domain people"),
+            ("UPDATE balance SET part = part + 2", "the balances of domain people"),
+            ("UPDATE domain SET parts = 1", "the terms of domain people"),
+            ("UPDATE domain SET partitioning = 'x'", "the terms of domain people"),
+            ("UPDATE domain SET renyi_order = 3", "the terms of domain people"),
+            ("UPDATE domain SET mechanism = 'certified'", "the terms of domain people"),
+            ("UPDATE domain SET unit = 'block'", "the terms of domain people"),
+            ("UPDATE entry SET note = 'x' WHERE seq = 0", "the terms of domain people cannot be read"),
+        ],
+    )
+    def test_finds(self, url: str, anchor: Path, alteration: str, message: str) -> None:
+        with Ledger.open(url, anchor=anchor, create=True) as ledger:
+            ledger.create(people(), FIRST)
+            tokens(ledger, draw(0, 0.1, 0.1), draw(1, 2.0, 2.0))
+        with Ledger.open(url, anchor=anchor) as ledger:
+            drop_triggers(ledger)
+            ledger.store.run(alteration)
+            ledger._changed = False
+        with pytest.raises(Tampered, match=message):
+            Ledger.open(url, anchor=anchor)
+
+    def test_a_partition_of_fewer_parts_opens_again(self, url: str, anchor: Path) -> None:
+        with Ledger.open(url, anchor=anchor, create=True) as ledger:
+            ledger.create(people(), FIRST)
+            tokens(ledger, draw(0, 0.1, 0.2))
+            ledger.attach(PEOPLE, replace(FIRST, fingerprint="m2", partition="p2", parts=1), repartition=True)
+        with Ledger.open(url, anchor=anchor) as ledger:
+            assert ledger.balance(PEOPLE).spent == (200_000_000,)
+            verify(ledger, PEOPLE)
 
 
 class TestSurvival:
@@ -179,21 +311,19 @@ class TestSurvival:
         with Ledger.open(url, anchor=anchor, create=True) as ledger:
             ledger.create(people(), FIRST)
             tokens(ledger, draw(0, 0.1, 0.1))
-            names = {"domain_is_never_removed": "domain", "terms_are_never_changed": "domain"}
-            names |= {"model_is_never_changed": "model"}
-            names |= (
-                {"model_is_never_removed": "model"}
-                if ledger.store.dialect == "sqlite"
-                else {"model_is_never_emptied": "model"}
+            first = ["entry_is_never_changed", "entry_is_never_removed", "entry_is_never_emptied"]
+            drop_triggers(
+                ledger, but=[*first, "stop_is_for_good", "head_is_never_removed", "nothing_is_given_back"]
             )
-            for name, table in names.items():
-                on = "" if ledger.store.dialect == "sqlite" else f" ON {table}"
-                ledger.store.run(f"DROP TRIGGER {name}{on}")
-            ledger.store.run("DELETE FROM migration WHERE number = 2")
+            if ledger.store.dialect == "postgres":
+                ledger.store.run("DROP FUNCTION check_balance, check_parts, check_head, last_entry")
+            ledger.store.run("DELETE FROM migration WHERE number > 1")
         with Ledger.open(url, anchor=anchor) as ledger:
             verify(ledger, PEOPLE)
-            with pytest.raises(LedgerRefused), ledger.store.transaction():
-                ledger.store.run("DELETE FROM model")
+            for statement in ("DELETE FROM model", "DELETE FROM balance"):
+                with pytest.raises(LedgerRefused), ledger.store.transaction():
+                    ledger.store.run(statement)
+            assert tokens(ledger, draw(1, 0.1, 0.1)) == [PRIVATE]
 
     def test_everything_is_there_again(self, url: str, anchor: Path) -> None:
         with Ledger.open(url, anchor=anchor, create=True) as ledger:
@@ -424,16 +554,19 @@ class TestAnchor:
             assert path.stat().st_mode & 0o077 == 0
 
 
-def drop_triggers(ledger: Ledger) -> None:
+def drop_triggers(ledger: Ledger, but: Sequence[str] = ()) -> None:
     """As somebody may who can alter the schema."""
-    tables = {"nothing_is_given_back": "balance", "head_is_never_removed": "head", "stop_is_for_good": "head"}
-    tables |= {"entry_is_never_changed": "entry", "model_is_never_changed": "model"}
-    tables |= {"domain_is_never_removed": "domain", "terms_are_never_changed": "domain"}
     if ledger.store.dialect == "sqlite":
-        tables |= {"entry_is_never_removed": "entry", "model_is_never_removed": "model"}
-    for name, table in tables.items():
-        on = "" if ledger.store.dialect == "sqlite" else f" ON {table}"
-        ledger.store.run(f"DROP TRIGGER {name}{on}")
+        rows = ledger.store.run("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'")
+    else:
+        rows = ledger.store.run(
+            "SELECT tgname, relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid "
+            "WHERE NOT tgisinternal"
+        )
+    for name, table in rows:
+        if name not in but:
+            on = "" if ledger.store.dialect == "sqlite" else f" ON {table}"
+            ledger.store.run(f"DROP TRIGGER {name}{on}")
 
 
 def rewrite(ledger: Ledger, change: Callable[[Entry], Entry | None]) -> None:

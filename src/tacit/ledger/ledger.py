@@ -30,6 +30,7 @@ from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, RolledBa
 from tacit.ledger.anchor import Anchor, Position
 from tacit.ledger.decisions import Answer, Balance, Decided, Draw, decide, new_entry, now
 from tacit.ledger.entries import GENESIS, Entry, packed
+from tacit.ledger.opening import check_tables
 from tacit.ledger.store import Store, open_store
 from tacit.ledger.terms import Domain, Model
 from tacit.privacy.filter import NANO, nano, nano_budget
@@ -107,7 +108,6 @@ class Ledger:
                 ),
             )
             self.store.run("INSERT INTO head (domain, seq, hash) VALUES (?, ?, ?)", (domain.id, -1, GENESIS))
-            self._set_balances(domain.id, domain.parts, budget, 0)
             terms = {
                 "order": domain.order,
                 "parts": domain.parts,
@@ -117,6 +117,7 @@ class Ledger:
                 "budget": budget,
             }
             self._append(domain.id, [new_entry(domain.id, "terms", domain.parts, note=_json(terms))])
+            self._set_balances(domain.id, domain.parts, budget, 0)
             self._admit(domain.id, model)
         self._remember()
 
@@ -396,13 +397,14 @@ class Ledger:
         if any(before.leased):
             raise InputError(f"Domain {domain} has leases out; return them before its parts change.")
         most = max(before.spent)
+        terms = {"parts": model.parts, "partition": model.partition, "carried": most}
+        # First the entry: the database lets nobody change parts and balances but to what its last entry says.
+        self._append(domain, [new_entry(domain, "repartition", model.parts, note=_json(terms))])
         self._set_balances(domain, model.parts, min(before.budget), most)
         self.store.run(
             "UPDATE domain SET parts = ?, partitioning = ? WHERE id = ?",
             (model.parts, model.partition, domain),
         )
-        terms = {"parts": model.parts, "partition": model.partition, "carried": most}
-        self._append(domain, [new_entry(domain, "repartition", model.parts, note=_json(terms))])
 
     def _set_balances(self, domain: str, parts: int, budget: int, spent: int) -> None:
         self.store.run("DELETE FROM balance WHERE domain = ?", (domain,))
@@ -466,18 +468,11 @@ class Ledger:
             raise
 
     def _check(self, *, new_anchor: bool) -> None:
-        """Refuse a ledger that is older than its anchor, or whose heads are not the ends of its chains."""
+        """Refuse a ledger that is older than its anchor, or whose tables are not what its chains say."""
         self._corpus_key = self.secret("corpus")
         self.secret("idempotency")  # made now, and not by two first requests at once
         positions = self.positions()
-        every = {str(row[0]) for row in self.store.run("SELECT id FROM domain")}
-        for domain in sorted(every | set(positions)):
-            last = self.store.run(
-                "SELECT seq, hash FROM entry WHERE domain = ? ORDER BY seq DESC LIMIT 1", (domain,)
-            )
-            end = Position(int(last[0][0]), bytes(last[0][1])) if last else None
-            if end is None or positions.get(domain) != end:
-                raise Tampered(f"{self.store.name}: the chain of domain {domain} does not end at its head.")
+        check_tables(self.store, positions)
         remembered = self.anchor.read()
         if remembered is None and positions:
             if not new_anchor:

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import hmac
 import threading
+from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -152,9 +153,7 @@ def admin_app(service: Service, *, password: str | None = None, host: str = "127
         moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         async with verifying:
             try:
-                found = await service.with_ledger(
-                    lambda ledger: _verified(ledger, account.id, service.draining), at_length=True
-                )
+                found = await service.in_thread(lambda: _verified(service, account.id))
             except problems.Problem as problem:
                 if not isinstance(problem.__cause__, IntegrityError):
                     raise
@@ -199,18 +198,20 @@ def admin_app(service: Service, *, password: str | None = None, host: str = "127
 
 
 class _Ending(Silent):
-    """Ends a verification when the service is asked to end."""
+    """Says that the ledger answers, and ends a verification when the service is asked to end."""
 
-    def __init__(self, ending: threading.Event) -> None:
-        self._ending = ending
+    def __init__(self, answered: Callable[[], None], ending: threading.Event) -> None:
+        self._answered, self._ending = answered, ending
 
     def advance(self, units: int, note: str = "") -> None:
+        self._answered()
         if self._ending.is_set():
             raise problems.closing()
 
 
-def _verified(ledger: Ledger, domain: str, ending: threading.Event) -> Verified:
-    return verify(ledger, domain, _Ending(ending))
+def _verified(service: Service, domain: str) -> Verified:
+    with service.books.using_at_length() as (ledger, answered):
+        return verify(ledger, domain, _Ending(answered, service.draining))
 
 
 async def _try(service: Service, asked: Try, request: Request) -> dict[str, Any]:

@@ -9,13 +9,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tacit.errors import InputError, LedgerUnavailable, TacitError
+from tacit.errors import InputError, IntegrityError, LedgerUnavailable, TacitError
 from tacit.ledger import Balance, Decided, Domain, Draw, Ledger, Model, Session, statement
 from tacit.privacy import Guarantee
 from tacit.serving.settings import Settings
 
 PATIENCE_SECONDS = 10.0  # no step takes so long with a ledger that works
+_LOOK_SECONDS = 0.2
 _CLOSED = "The ledger is closed after a failure; nothing is released until it opens."
+
+
+class _Wait:
+    """Since when somebody waits for the ledger."""
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+
+    def answered(self) -> None:
+        """Not any more: from now on for the next answer."""
+        self.since = time.monotonic()
 
 
 class Books:
@@ -31,7 +43,7 @@ class Books:
         self._held: tuple[Ledger, Session] | None = None
         self._account: Domain | None = None
         self._guarantee: Guarantee | None = None
-        self._waits: dict[object, float] = {}  # when those began who wait for the ledger now
+        self._waits: set[_Wait] = set()  # of those who wait for the ledger now
         self.when_shut: Callable[[], None] = lambda: None
         self._open()
         try:
@@ -60,17 +72,24 @@ class Books:
     @property
     def hangs(self) -> bool:
         """Whether somebody has waited for the ledger for so long that nobody else should."""
-        longest = min(list(self._waits.values()), default=math.inf)
+        longest = min((wait.since for wait in list(self._waits)), default=math.inf)
         return time.monotonic() - longest > PATIENCE_SECONDS
 
+    def unanswered(self) -> LedgerUnavailable:
+        """What a service says that ends without its ledger."""
+        return LedgerUnavailable(
+            f"The ledger has not answered for {PATIENCE_SECONDS:g} seconds; the service ends without it. "
+            "What was being booked was not released; tacit ledger status shows whether it is there."
+        )
+
     @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        wait = object()
-        self._waits[wait] = time.monotonic()
+    def _waiting(self) -> Iterator[_Wait]:
+        wait = _Wait()
+        self._waits.add(wait)
         try:
-            yield
+            yield wait
         finally:
-            del self._waits[wait]
+            self._waits.discard(wait)
 
     @property
     def balance(self) -> Balance:
@@ -83,15 +102,18 @@ class Books:
         return self._now()[1].booked
 
     @contextlib.contextmanager
-    def using(self, *, at_length: bool = False) -> Iterator[Ledger]:
-        """The open ledger; where it fails, it is closed, to be opened anew.
+    def using(self) -> Iterator[Ledger]:
+        """The open ledger; where it fails, it is closed, to be opened anew."""
+        with self.using_at_length() as (ledger, _):
+            yield ledger
 
-        ``at_length``: for work that may take minutes while the ledger answers others.
-        """
+    @contextlib.contextmanager
+    def using_at_length(self) -> Iterator[tuple[Ledger, Callable[[], None]]]:
+        """The same for work of minutes, which says with each call that the ledger has answered by then."""
         held = self._now()
         try:
-            with contextlib.nullcontext() if at_length else self._waiting():
-                yield held[0]
+            with self._waiting() as wait:
+                yield held[0], wait.answered
         except LedgerUnavailable:
             self._shut(held)
             raise
@@ -130,15 +152,35 @@ class Books:
                 with self._waiting():
                     self._open()
             except Exception as problem:  # noqa: BLE001 - whatever it is, nothing leaves until it is mended
+                if isinstance(problem, IntegrityError):
+                    # Not its words, which number entries: with the tokens served they would tell a stop.
+                    return f"{type(problem).__name__}; tacit ledger status says what is wrong"
                 return str(problem) if isinstance(problem, TacitError | OSError) else type(problem).__name__
         return None
 
     def close(self) -> None:
-        """Let go in good order."""
+        """Let go in good order; `LedgerUnavailable` where it does not answer, and is left as it is."""
         with self._lock:
             held, self._held = self._held, None
-        if held is not None:
-            held[0].close()
+        if held is None:
+            return
+        ledger, failed = held[0], list[BaseException]()
+
+        def let_go() -> None:
+            try:
+                with self._waiting():
+                    ledger.close()
+            except BaseException as problem:  # noqa: BLE001 - raised below, by whoever closes
+                failed.append(problem)
+
+        closing = threading.Thread(target=let_go, name="tacit-close", daemon=True)
+        closing.start()
+        while closing.is_alive():
+            closing.join(_LOOK_SECONDS)
+            if self.hangs and closing.is_alive():
+                raise self.unanswered()
+        if failed:
+            raise failed[0]
 
     def _now(self) -> tuple[Ledger, Session]:
         held = self._held

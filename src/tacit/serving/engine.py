@@ -106,13 +106,16 @@ class Engine:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish what was begun, book it, and end; take nothing more. A ledger that hangs is left alone."""
+        """Finish what was begun, book it, and end; `LedgerUnavailable` where the ledger does not answer."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        while self._thread.is_alive() and not self._books.hangs:
+        while self._thread.is_alive():
             self._thread.join(_LOOK_SECONDS)
-        self._clerk.shutdown(wait=not self._books.hangs)
+            if self._books.hangs and self._thread.is_alive():
+                self._clerk.shutdown(wait=False)
+                raise self._books.unanswered()
+        self._clerk.shutdown()
 
     def give_up(self) -> None:
         """End what runs with a problem, after the step that is being booked: the time to finish is over."""

@@ -87,13 +87,27 @@ class _Signals:
 
     Not by asyncio, which gives a signal back its deadly default when its loop ends, and the ledger is closed
     after that. Nor are they given back here: what comes now is the end of the process, and somebody who asks
-    once more must not turn it into a failure.
+    once more must not turn it into a failure. What comes before there is a loop to stop is kept for it.
     """
 
     def __init__(self) -> None:
-        self.asked: Callable[[], object] = lambda: None
+        self._stop: Callable[[], object] | None = None
+        self._came = False
         for number in _SIGNALS:
-            signal.signal(number, lambda *_: self.asked())
+            signal.signal(number, lambda *_: self._ask())
+
+    def _ask(self) -> None:
+        if self._stop is None:
+            self._came = True
+        else:
+            self._stop()
+
+    def when_asked(self, stop: Callable[[], object]) -> None:
+        """What to do when one comes, and now if one has come."""
+        self._stop = stop
+        if self._came:
+            self._came = False
+            stop()
 
     def ignore(self) -> None:
         """From here on; Python's own end would make them deadly otherwise."""
@@ -166,7 +180,6 @@ async def _both(
         # Whoever is not finished by then is told so, in the shape that clients know.
         loop.call_later(drain_seconds, service.engine.give_up)
 
-    signals.asked = lambda: loop.call_soon_threadsafe(stop)
     running = [
         asyncio.ensure_future(server.serve(sockets=[listener]))
         for server, listener in zip(servers, sockets, strict=True)
@@ -174,7 +187,8 @@ async def _both(
     while not all(server.started for server in servers) and not any(task.done() for task in running):
         await asyncio.sleep(0.01)
     announce()
+    signals.when_asked(lambda: loop.call_soon_threadsafe(stop))
     try:
         await asyncio.gather(*running)
     finally:
-        signals.asked = lambda: None
+        signals.when_asked(lambda: None)

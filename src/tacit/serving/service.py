@@ -14,27 +14,26 @@ import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from tacit.errors import LedgerUnavailable, TacitError
 from tacit.ledger import OPERATOR, Access, Ledger, Request
 from tacit.mechanisms import Decoding
 from tacit.models.ensemble import Ensemble
 from tacit.privacy import Guarantee
 from tacit.serving import problems
-from tacit.serving.books import PATIENCE_SECONDS, Books
+from tacit.serving.books import Books
 from tacit.serving.engine import Engine, Text
 from tacit.serving.metrics import Metrics
 from tacit.serving.settings import Settings
+from tacit.serving.workers import Workers
 from tacit.serving.writing import Finish, Piece, Writing
 
 _T = TypeVar("_T")
-_WORKERS = 16  # threads that wait for the ledger
 _LET_GO_SECONDS = 10.0
+_LET_GO_LOOK_SECONDS = 0.05
 _LOOK_SECONDS = 1.0  # how often those who wait look whether the ledger hangs
 _KEY_SECONDS = 86_400.0  # how long an Idempotency-Key stands for its request
 _SWEEP_SECONDS = 3_600.0
@@ -108,11 +107,11 @@ class Service:
         self.started = time.time()
         self._swept = -math.inf
         self.draining = threading.Event()  # set when the service is asked to end
-        self._lock = threading.Condition()  # of what is open, held for a moment only; notified when less is
+        self._lock = threading.Lock()  # of what is open, held for a moment only
         self._reserving = threading.Lock()  # one reservation at a time; the ledger is read meanwhile
         self._encoding = threading.Lock()
         self._open: dict[str, _Open] = {}  # by request, until nothing more can be booked for it
-        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="tacit-door")
+        self._workers = Workers(books)
         with books.using() as ledger:
             Access(ledger).ensure_tenant(OPERATOR)
 
@@ -127,39 +126,21 @@ class Service:
         return self.engine.ready
 
     def close(self) -> None:
-        """Finish what runs, and close the ledger; one that does not answer is left as it is."""
+        """Finish what runs, and close the ledger; one that does not answer is left: `LedgerUnavailable`."""
         self.draining.set()
         self.engine.close()
-        hangs = self.books.hangs
-        self._workers.shutdown(wait=not hangs, cancel_futures=hangs)
-        if hangs:
-            raise LedgerUnavailable(
-                f"The ledger has not answered for {PATIENCE_SECONDS:g} seconds; the service ends without it. "
-                "What was being booked was not released; tacit ledger status shows whether it is there."
-            )
+        self._workers.close()
         self.books.close()
 
-    async def in_thread(self, work: Callable[[], _T], late: Callable[[_T], None] = lambda _: None) -> _T:
-        """Do what may wait for the ledger or take a while, off the loop; errors become problems.
+    async def in_thread(self, work: Callable[[], _T]) -> _T:
+        """Do what may wait for the ledger or take a while, off the loop; errors become problems."""
+        return await self._workers.do(work)
 
-        Nobody waits for a ledger that hangs; ``late`` takes what work brings when nobody waits any more.
-        """
-        running = asyncio.get_running_loop().run_in_executor(self._workers, work)
-        try:
-            while not running.done():
-                await asyncio.wait([running], timeout=_LOOK_SECONDS)
-                if self.books.hangs and not running.done():
-                    running.add_done_callback(lambda done: None if _failed(done) else late(done.result()))
-                    raise problems.ledger_unavailable()
-            return running.result()
-        except TacitError as error:
-            raise problems.problem_of(error) from error
-
-    async def with_ledger(self, work: Callable[[Ledger], _T], *, at_length: bool = False) -> _T:
+    async def with_ledger(self, work: Callable[[Ledger], _T]) -> _T:
         """The same, with the ledger; where it fails, it is opened anew."""
 
         def use() -> _T:
-            with self.books.using(at_length=at_length) as ledger:
+            with self.books.using() as ledger:
                 return work(ledger)
 
         return await self.in_thread(use)
@@ -244,7 +225,6 @@ class Service:
             self._open[request.id].holders -= 1
             if not self._open[request.id].holders:
                 del self._open[request.id]
-                self._lock.notify_all()
 
     def _check_length(self, question: Question) -> None:
         for prompt in question.prompts:
@@ -254,40 +234,40 @@ class Service:
                 raise problems.too_long(needed, self.engine.context)
 
     async def _claimed(self, question: Question) -> Request:
-        """A claim that nobody waits for any more is given back."""
-        claiming = asyncio.ensure_future(self.in_thread(lambda: self._claim(question), late=self._let_go))
-        try:
-            return await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            claiming.add_done_callback(self._give_back)
-            raise
-
-    def _give_back(self, claiming: asyncio.Future[Request]) -> None:
-        if not _failed(claiming):
-            self._let_go(claiming.result())
-
-    def _claim(self, question: Question) -> Request:
         """The request's id; refused while one with the same key is being answered."""
+        request = await self.in_thread(lambda: self._known(question))
+        # Whoever asked has all of it, or has gone: the engine lets go when its step is booked. Without a
+        # thread, or a few who ask for the same would keep everybody else from the ledger.
+        until = time.monotonic() + _LET_GO_SECONDS
+        while not self._take(request):
+            if self.books.hangs:
+                raise problems.ledger_unavailable()
+            if time.monotonic() > until:
+                raise problems.still_running()
+            await asyncio.sleep(_LET_GO_LOOK_SECONDS)
+        return request
+
+    def _known(self, question: Question) -> Request:
         with self.books.using() as ledger:
             access = Access(ledger)
             self._forget_old_keys(access)
-            request = access.request(question.tenant, question.key, question.body)
+            return access.request(question.tenant, question.key, question.body)
+
+    def _take(self, request: Request) -> bool:
+        """Hold a request, if nobody does; refused where somebody waits for its answer."""
         with self._lock:
-            # Whoever asked has all of it, or has gone: the engine lets go when its step is booked.
-            self._lock.wait_for(lambda: self._is_settled(request), timeout=_LET_GO_SECONDS)
-            if request.id in self._open:
+            held = self._open.get(request.id)
+            if held is None:
+                self._open[request.id] = _Open()
+            elif held.asked:
                 raise problems.still_running()
-            self._open[request.id] = _Open()
-        return request
+        return held is None
 
     def _forget_old_keys(self, access: Access) -> None:
         if time.monotonic() - self._swept > _SWEEP_SECONDS:
             self._swept = time.monotonic()
             before = datetime.now(UTC) - timedelta(seconds=_KEY_SECONDS)
             access.forget_requests(before.isoformat(timespec="milliseconds"))
-
-    def _is_settled(self, request: Request) -> bool:
-        return request.id not in self._open or self._open[request.id].asked
 
     def _texts(
         self, question: Question, request: Request, delivery: Callable[[int], _Delivery]
@@ -351,10 +331,6 @@ class Service:
         if self.settings.on_exhausted != "error":
             return None
         return self.books.booked.pays_for(self.books.choice.target)
-
-
-def _failed(done: asyncio.Future[Any]) -> bool:
-    return done.cancelled() or done.exception() is not None
 
 
 class _Delivery:

@@ -26,6 +26,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from tacit.errors import LedgerUnavailable
 from tacit.ledger import Access, Decided, Domain, Ledger
 from tacit.prediction.accounts import model_of
 from tacit.runs import Run
@@ -1317,6 +1318,74 @@ def test_a_quota_can_be_changed_while_the_service_runs(server: Server) -> None:
     refused(httpx.put(f"{server.admin}/admin/tenants/nobody", json={"tokens": 3}), 400, "invalid_value")
     refused(httpx.put(quota, json={"tokens": -1}), 400, "invalid_value")
     refused(httpx.put(quota, json={}), 400, "invalid_value")
+
+
+@pytest.mark.parametrize("written", ["north/sea", "north%2Fsea"])
+def test_a_tenants_name_may_have_a_slash(server: Server, written: str) -> None:
+    new_key(server, "north/sea", tokens=2)
+    changed = httpx.put(f"{server.admin}/admin/tenants/{written}", json={"tokens": 7})
+    assert changed.json() == {"name": "north/sea", "tokens_most": 7, "tokens_used": 0}
+
+
+def test_what_was_paid_for_is_told_again_whatever_the_quota_is_now(
+    place: NewPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = place(tokens=100)
+    with account.service() as service, asking(service, account.key) as web, ThreadPoolExecutor(1) as pool:
+        asked, headers = body_for(COMPLETIONS, service.name, max_tokens=3), {"idempotency-key": "paid"}
+        first = web.post(COMPLETIONS, json=asked, headers=headers)
+        assert first.status_code == 200
+        with held(service, monkeypatch) as hold:
+            running = pool.submit(web.post, COMPLETIONS, json=asked | {"max_tokens": 12})
+            assert hold.reached.wait(60)
+            used = first.json()["usage"]["completion_tokens"]
+            for left, reserved in (
+                (0, ""),
+                (5, ", of which 5 are reserved for answers that are being written"),
+            ):
+                with service.books.using() as ledger:
+                    Access(ledger).change_quota(TENANT, used + left if left else 0)
+                again = web.post(COMPLETIONS, json=asked, headers=headers)
+                assert (again.status_code, again.content) == (200, first.content)
+                error = refused(web.post(COMPLETIONS, json=asked), 429, "tenant_quota_exceeded")
+                assert f"and {left} are left of the quota{reserved};" in error["message"]
+            hold.gate.set()
+            assert running.result().status_code == 200
+
+
+def test_the_log_counts_what_was_booked(
+    place: NewPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not what was drawn and never paid for, and not what an earlier request has paid for."""
+    account = place()
+    with account.service() as service, caplog.at_level("INFO", "tacit.serving"):
+        book, steps = service.books.book, 0
+
+        def fails(decided: Decided) -> None:
+            nonlocal steps
+            steps += 1
+            if steps == 3:
+                service.books.shut()
+                raise LedgerUnavailable("the disk is full")
+            book(decided)
+
+        monkeypatch.setattr(service.books, "book", fails)
+        with asking(service, account.key) as web:
+            asked = body_for(COMPLETIONS, service.name, max_tokens=8)
+            for stream in (False, True):
+                steps = 0
+                eventually(lambda: service.ready, "the ledger is open")
+                headers = {"idempotency-key": f"stream={stream}"}
+                for _ in range(3):
+                    web.post(COMPLETIONS, json=asked | {"stream": stream}, headers=headers)
+                    eventually(lambda: service.ready, "the ledger is open")
+    lines = [vars(record) for record in caplog.records if getattr(record, "event", "") == "request"]
+    counts = [line.get("tokens", 0) for line in lines if line["endpoint"] == "completions"]
+    assert len(counts) == 6
+    for cut, rest, nothing in (counts[:3], counts[3:]):
+        assert (cut, nothing) == (2, 0)
+        assert rest > 0
+    assert sum(counts) == used_in(account)
 
 
 def test_a_counted_budget_may_be_an_error_when_it_is_gone(counted: Server) -> None:

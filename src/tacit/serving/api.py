@@ -153,7 +153,7 @@ async def _answer(
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
         finally:
-            request.state.tokens = conversation.completion_tokens
+            request.state.tokens = conversation.booked_tokens
         return JSONResponse(shape.whole(texts, finishes))
 
 

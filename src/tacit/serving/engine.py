@@ -62,6 +62,7 @@ class Text:
     deliver: Callable[[Piece | problems.Problem], None]
     let_go: Callable[[], None]
     owed: int = 0  # tokens that it may still get and that are not booked yet
+    paid: int = 0  # tokens of it that are booked, those of earlier requests included
     cancelled: bool = False
     slot: int = -1
     read: int = 0  # tokens that the models have read
@@ -358,5 +359,6 @@ class Engine:
             raise
         for text, piece in pieces:
             text.owed = 0 if piece.finish else text.owed - 1
+            text.paid += 1
             text.deliver(piece)
         self._metrics.booked(time.perf_counter() - began, drawn)

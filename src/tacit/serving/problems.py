@@ -91,7 +91,8 @@ def quota(left: int, reserved: int, wanted: int) -> Problem:
         429,
         "tenant_quota_exceeded",
         f"The request may need {wanted:,} tokens, and {left:,} are left of the quota"
-        f"{_reserved(reserved)}; lower max_tokens{_or_wait(left, wanted)} or ask the operator for more.",
+        f"{_reserved(reserved, left)}; lower max_tokens{_or_wait(left, wanted)} or ask the operator for "
+        "more.",
         kind="insufficient_quota",
         headers=_LATER if wanted <= left else _NEVER_RETRY,
     )
@@ -103,13 +104,14 @@ def exhausted(left: int, reserved: int, wanted: int) -> Problem:
         429,
         "privacy_budget_exhausted",
         f"The request may need {wanted:,} private tokens, and the privacy budget pays for {left:,} more"
-        f"{_reserved(reserved)}; lower max_tokens{_or_wait(left, wanted)}.",
+        f"{_reserved(reserved, left)}; lower max_tokens{_or_wait(left, wanted)}.",
         kind="insufficient_quota",
         headers=_LATER if wanted <= left else _NEVER_RETRY,
     )
 
 
-def _reserved(tokens: int) -> str:
+def _reserved(tokens: int, left: int) -> str:
+    tokens = min(tokens, left)  # a quota can be lowered while answers are written
     return f", of which {tokens:,} are reserved for answers that are being written" if tokens else ""
 
 

@@ -41,6 +41,11 @@ class Shape:
             "total_tokens": prompt + completion,
         }
 
+    @property
+    def booked_tokens(self) -> int:
+        """Tokens that were booked for this request."""
+        return self._conversation.booked_tokens
+
     def whole(self, texts: list[str], finishes: list[str | None]) -> dict[str, Any]:
         """All answers at once."""
         choices: list[dict[str, Any]] = []
@@ -174,5 +179,5 @@ class EventStream(Response):
             except Problem as problem:
                 await event(json.dumps(problem.body()))
             finally:
-                scope["state"]["tokens"] = self._shape.usage["completion_tokens"]
+                scope["state"]["tokens"] = self._shape.booked_tokens
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -76,10 +76,17 @@ class Conversation:
         self.prompt_tokens = sum(len(prompt) for prompt in question.prompts)
         self._texts = texts
 
+        self._earlier = self.completion_tokens
+
     @property
     def completion_tokens(self) -> int:
-        """Tokens that were drawn for it, now or earlier."""
-        return sum(len(text.writing.tokens) for text in self._texts)
+        """Tokens of its answers that are booked, now or earlier."""
+        return sum(text.paid for text in self._texts)
+
+    @property
+    def booked_tokens(self) -> int:
+        """Those that were booked for it, and not for an earlier request that it repeats."""
+        return self.completion_tokens - self._earlier
 
 
 @dataclass
@@ -299,6 +306,7 @@ class Service:
                     deliver=delivery(choice),
                     let_go=lambda: self._let_go(request),
                     owed=owed,
+                    paid=len(writing.tokens),
                 )
             )
         return texts, earlier
@@ -310,6 +318,8 @@ class Service:
     def _reserve(self, request: Request, tenant: str, texts: Sequence[Text]) -> None:
         """Set aside what the longest answers may need, of the tenant's quota and of a counted budget."""
         wanted = sum(text.owed for text in texts)
+        if not wanted:  # all of it was paid for, whatever is left now
+            return
         with self._reserving:
             # First what is owed, then what is left: what is booked in between counts twice, never not at all.
             with self._lock:

@@ -109,7 +109,11 @@ def test_keys(tacit: Tacit, ensemble: str) -> None:
     assert (listed["id"], listed["tokens_most"], listed["revoked"]) == (made["id"], 100, None)
     changed = tacit("keys", "quota", "acme", "--tokens", "250", "--json").json()
     assert changed == {"name": "acme", "tokens_most": 250, "tokens_used": 0}
-    assert tacit("keys", "quota", "acme", "--json").json()["tokens_most"] is None
+    for neither_or_both in ((), ("--tokens", "5", "--unlimited")):
+        refused = tacit("keys", "quota", "acme", *neither_or_both)
+        assert (refused.code, "give one of them" in refused.err) == (2, True)
+    assert tacit("keys", "list", "--json").json()["keys"][0]["tokens_most"] == 250
+    assert tacit("keys", "quota", "acme", "--unlimited", "--json").json()["tokens_most"] is None
     unknown = tacit("keys", "quota", "nobody", "--tokens", "5")
     assert (unknown.code, "no tenant nobody" in unknown.err) == (2, True)
     assert tacit("keys", "revoke", made["id"]).code == 0

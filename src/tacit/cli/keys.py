@@ -9,6 +9,7 @@ import typer
 from tacit.cli import console
 from tacit.cli.console import JsonFlag
 from tacit.cli.ledger import AnchorOption, LedgerOption, open_ledger
+from tacit.errors import InputError
 from tacit.ledger import Access
 
 app = typer.Typer(no_args_is_help=True, help="API keys and token quotas; keys are kept as hashes only.")
@@ -41,11 +42,9 @@ def quota(
     tenant: Annotated[str, typer.Argument(help="Whose quota.", show_default=False)],
     tokens: Annotated[
         int | None,
-        typer.Option(
-            help="Tokens that the tenant may use in all, those used included; default: no limit.",
-            show_default=False,
-        ),
+        typer.Option(help="Tokens that the tenant may use in all, those used included.", show_default=False),
     ] = None,
+    unlimited: Annotated[bool, typer.Option("--unlimited", help="Take the limit away.")] = False,
     ledger: LedgerOption = None,
     anchor: AnchorOption = None,
     as_json: JsonFlag = False,
@@ -56,6 +55,8 @@ def quota(
 
         tacit keys quota acme --tokens 200000
     """
+    if (tokens is None) != unlimited:
+        raise InputError("A quota is --tokens N, or --unlimited: give one of them.")
     with open_ledger(ledger, anchor) as book:
         access = Access(book)
         access.change_quota(tenant, tokens)

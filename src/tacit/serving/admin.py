@@ -180,7 +180,7 @@ def admin_app(service: Service, *, password: str | None = None, host: str = "127
 
         return await service.with_ledger(create)
 
-    @app.put("/admin/tenants/{name}")
+    @app.put("/admin/tenants/{name:path}")  # names may have slashes
     async def change_quota(name: str, asked: NewQuota) -> dict[str, Any]:
         def change(ledger: Ledger) -> dict[str, Any]:
             access = Access(ledger)

@@ -40,6 +40,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 _INNER_FIELDS = frozenset({"role", "content", "text", "type", "name", "include_usage"})
 _LONGEST_NAME = 64
+_NO_JSON = "The body is not JSON."
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 
 
@@ -267,6 +268,8 @@ def install_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
+        if status == HTTPStatus.BAD_REQUEST:  # nested too deep, a number too long, bytes that are no text
+            return await of_ours(request, problems.invalid(_NO_JSON))
         codes = {404: "not_found", 405: "method_not_allowed"}
         message = HTTPStatus(status).phrase
         headers = getattr(error, "headers", None)
@@ -292,7 +295,9 @@ def _field_problem(error: dict[str, Any]) -> Problem:
     if error.get("type") == "extra_forbidden":
         return problems.unsupported(param or "a field", "this service does not know it")
     if error.get("type") == "json_invalid":
-        return problems.invalid("The body is not JSON.")
+        return problems.invalid(_NO_JSON)
+    if error.get("type") == "string_unicode" and not place:
+        return problems.invalid("A field's name holds half a character (a lone surrogate); convert it.")
     if error and not place:
         return problems.invalid("The body must be a JSON object, sent with content-type: application/json.")
     if place[:1] == ["prompt"] and error.get("type") != "missing":

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tacit.mechanisms import Decoding
-from tacit.serving.problems import unsupported
+from tacit.serving.problems import invalid, unsupported
 
 _DISTRIBUTION = "it would publish a private distribution, which no charge covers"
 _LATER = "this service does not have it"
@@ -170,7 +170,10 @@ class ChatRequest(Asking):
     @model_validator(mode="after")
     def _one_length(self) -> ChatRequest:
         if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ValueError("max_tokens and max_completion_tokens are the same; give one of them")
+            raise invalid(
+                "max_tokens and max_completion_tokens are the same; give one of them.",
+                "max_completion_tokens",
+            )
         return self
 
 

@@ -536,6 +536,18 @@ def test_without_a_valid_key_nothing_is_answered(
     assert spent(server) == before
 
 
+def test_a_refusal_at_the_door_is_heard_by_who_is_still_sending(server: Server) -> None:
+    body = b'"' + 20_000 * b"x" + b'"'
+    with speak(server.url, COMPLETIONS, "no such key", f"Content-Length: {len(body) + 1}") as line:
+        time.sleep(0.3)  # the refusal is known by now; a connection that was closed would be reset
+        line.sendall(body)
+        time.sleep(0.3)
+        line.sendall(b" ")  # on a connection that was reset this fails
+        said = heard(line)
+    assert said.startswith(b"HTTP/1.1 401")
+    assert b"invalid_api_key" in said
+
+
 def test_a_key_opens_until_it_is_revoked(server: Server) -> None:
     made = new_key(server, "guest")
     headers = {"authorization": f"bearer {made['key']}"}  # the scheme's case does not matter

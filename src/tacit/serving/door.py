@@ -13,7 +13,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.serving import problems
-from tacit.serving.limits import send_problem
+from tacit.serving.limits import read_away, send_problem
 from tacit.serving.service import Service
 
 _log = logging.getLogger("tacit.serving")
@@ -56,7 +56,7 @@ class Door:
         state: dict[str, Any] = scope.setdefault("state", {})
         try:
             if scope["path"].startswith("/v1/"):
-                state["tenant"] = await self._tenant(dict(scope["headers"]))
+                state["tenant"] = await self._tenant(scope, receive)
             await self._app(scope, receive, tell)
         except problems.Problem as problem:
             await send_problem(tell, problem)
@@ -81,11 +81,13 @@ class Door:
             }
             _log.info("request", extra={name: value for name, value in line.items() if value is not None})
 
-    async def _tenant(self, headers: dict[bytes, bytes]) -> str:
+    async def _tenant(self, scope: Scope, receive: Receive) -> str:
+        headers = dict(scope["headers"])
         scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         tenant = None
         if scheme.lower() == "bearer" and key:
             tenant = await self._service.tenant_for(key.strip())
         if tenant is None:
+            await read_away(receive)
             raise problems.invalid_key()
         return tenant

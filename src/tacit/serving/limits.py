@@ -6,6 +6,7 @@ Endless headers and clients that do not read are a proxy's business.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -67,6 +68,20 @@ class BodyLimit:
         return Problem(
             413, "request_too_large", f"A request may have at most {self._most:,} bytes; send less."
         )
+
+
+async def read_away(receive: Receive, *, most_bytes: int = 65_536, seconds: float = 1.0) -> None:
+    """Read a little of a body that nobody wants, before the connection is closed.
+
+    A connection that is closed with unread bytes is reset, and the client may never see why it was refused.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            size, more = 0, True
+            while more and size < most_bytes:
+                message = await receive()
+                size += len(message.get("body", b""))
+                more = message.get("more_body", False)
 
 
 async def send_problem(send: Send, problem: Problem) -> None:

@@ -19,7 +19,7 @@ run tacit corpus stats demo/dialogues.jsonl --user user --text text
 
 # Invented secrets among the dialogues, by which the audit at the end knows what a model remembers.
 run tacit corpus plant demo/dialogues.jsonl demo/planted.jsonl demo/canaries.json --user user --text text \
-  --users 6 --ladder 2,12 --length 4
+  --users 6 --ladder 2,12 --length 3
 # What a team would do without tacit: one model, no protection.
 run tacit train examples/customersim.yaml corpus.path=demo/planted.jsonl
 run tacit evaluate demo/finetuned

@@ -52,7 +52,7 @@ class SubsampleAggregate:
 
     def price(self, parts: int) -> float:
         """Nats per token for k parts: twice the Renyi divergence of Laplace laws that are 1/k apart."""
-        return 1 * laplace_divergence(1 / (parts * self.scale), self.order) * (1 + RELATIVE_SAFETY)
+        return 2 * laplace_divergence(1 / (parts * self.scale), self.order) * (1 + RELATIVE_SAFETY)
 
     def mix(self, parts: Any, public: Any) -> Mixture:
         """A noisy mean of parts [..., k, V]; the noise is drawn anew at every call."""

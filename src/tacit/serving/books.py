@@ -135,8 +135,8 @@ class Books:
             raise
 
     def check_place(self) -> None:
-        """Close, and say so, where the ledger's files have gone, although nobody has asked for anything."""
-        with self.using() as ledger:
+        """Close where the ledger's files have gone, although nobody has asked for anything."""
+        with contextlib.suppress(LedgerUnavailable), self.using() as ledger:
             ledger.check_place()
 
     def shut(self) -> None:

@@ -172,10 +172,10 @@ class Engine:
                 rests = self._rests()
                 if self._closing and not self._busy():
                     return
+            if rests:
+                self._books.check_place()  # a step would; so that readiness is true where there is none
+                continue
             try:
-                if rests:
-                    self._books.check_place()  # a step would; so that readiness is true where there is none
-                    continue
                 if not self._books.is_open:
                     self._recover()
                     continue

@@ -108,14 +108,29 @@ class NextTokenLoss:
         self._plain_head = _head_is_plain(self._model)
         self._scratch = Scratch()
 
-    def summed(self, logits: Callable[[], Tensor], labels: Tensor) -> Tensor:
-        """Differentiable sum of the losses of all labels; ``logits`` runs the model."""
+    @property
+    def head(self) -> nn.Linear | None:
+        """The output layer, where losses can be computed from hidden states; None where it cannot."""
+        head: nn.Linear = self._model.get_output_embeddings()
+        return head if self._plain_head else None
+
+    def summed(self, logits: Callable[[], Tensor], labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Differentiable sum of the losses of all labels; ``logits`` runs the model.
+
+        With ``weights``, in the shape of ``labels``, every loss counts that much.
+        """
         if not self._plain_head:
-            return nn.functional.cross_entropy(
-                logits().flatten(0, -2).float(), labels.flatten(), ignore_index=NO_LABEL, reduction="sum"
+            losses = nn.functional.cross_entropy(
+                logits().flatten(0, -2).float(), labels.flatten(), ignore_index=NO_LABEL, reduction="none"
             )
+            return losses.sum() if weights is None else (losses * weights.flatten()).sum()
         with _headless(self._model) as head:
-            return summed_loss(logits(), head, labels, self._scratch)
+            return summed_loss(logits(), head, labels, self._scratch, weights)
+
+    def hidden_states(self, logits: Callable[[], Tensor]) -> Tensor:
+        """What enters the head, which must be a plain one; ``logits`` runs the model."""
+        with _headless(self._model):
+            return logits()
 
     @torch.no_grad()
     def per_token(self, logits: Callable[[], Tensor], labels: Tensor) -> Tensor:
@@ -224,14 +239,20 @@ def _head_is_plain(model: PreTrainedModel) -> bool:
     return plain is not None and torch.allclose(plain, logits, rtol=1e-3, atol=1e-3)
 
 
-def summed_loss(hidden: Tensor, head: Head, labels: Tensor, scratch: Scratch) -> Tensor:
-    """Sum of the negative log-likelihoods of all labels; differentiable in hidden, weight and bias."""
+def summed_loss(
+    hidden: Tensor, head: Head, labels: Tensor, scratch: Scratch, weights: Tensor | None = None
+) -> Tensor:
+    """Sum of the negative log-likelihoods of all labels; differentiable in hidden, weight and bias.
+
+    With ``weights``, in the shape of ``labels``, every label's loss counts that much.
+    """
     chosen = labels.reshape(-1) != NO_LABEL
     hidden_ND = hidden.reshape(-1, hidden.shape[-1])
     if not bool(chosen.all()):
         hidden_ND = hidden_ND[chosen]
+    weights_N = None if weights is None else weights.reshape(-1)[chosen]
     total: Tensor = _SummedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden_ND, head.weight, head.bias, labels.reshape(-1)[chosen], scratch
+        hidden_ND, head.weight, head.bias, labels.reshape(-1)[chosen], scratch, weights_N
     )
     return total
 
@@ -243,7 +264,7 @@ def token_losses(hidden: Tensor, head: Head, labels: Tensor) -> Tensor:
     index = (labels.reshape(-1) != NO_LABEL).nonzero().squeeze(1)
     hidden_ND = hidden.reshape(-1, hidden.shape[-1])
     for rows in torch.split(index, head.rows):
-        normaliser = _Normaliser(labels.reshape(-1)[rows])
+        normaliser = Normaliser(labels.reshape(-1)[rows])
         room = torch.empty(len(rows), _BLOCK, dtype=torch.float32, device=hidden.device)
         for block in head.blocks:
             normaliser.take(head.logits(hidden_ND[rows], block, room[:, : block.stop - block.start]), block)
@@ -251,7 +272,7 @@ def token_losses(hidden: Tensor, head: Head, labels: Tensor) -> Tensor:
     return losses.view(labels.shape)
 
 
-class _Normaliser:
+class Normaliser:
     """log-sum-exp over a vocabulary that arrives in blocks, and the logits of the labels.
 
     A block's logits are replaced by exp(logit - largest of the block), which is all that the gradient
@@ -287,11 +308,17 @@ class _Normaliser:
         """Negative log-likelihood of each label."""
         return self.log_normaliser.squeeze(1) - self._label_logits
 
-    def gradient(self, weights: Tensor, number: int, block: slice) -> Tensor:
-        """Turn what ``take`` left of a block into the gradient of its logits, in place."""
-        grad = weights.mul_((self._largest[number] - self.log_normaliser).exp_())
+    def gradient(
+        self, weights: Tensor, number: int, block: slice, loss_weights: Tensor | None = None
+    ) -> Tensor:
+        """Turn what ``take`` left of a block into the gradient of its logits, in place.
+
+        With ``loss_weights`` [N], of the losses times these.
+        """
+        scale = (self._largest[number] - self.log_normaliser).exp_()
+        grad = weights.mul_(scale if loss_weights is None else scale.mul_(loss_weights[:, None]))
         rows, columns = self._labels_in(block)
-        grad[rows, columns] -= 1
+        grad[rows, columns] -= 1 if loss_weights is None else loss_weights[rows]
         return grad
 
 
@@ -354,6 +381,7 @@ class _SummedLoss(torch.autograd.Function):
         bias: Tensor | None,
         labels_N: Tensor,
         scratch: Scratch,
+        weights_N: Tensor | None,
     ) -> Tensor:
         """Compute the loss, and with it every gradient that backward will hand out."""
         head = Head(weight, bias)
@@ -365,13 +393,15 @@ class _SummedLoss(torch.autograd.Function):
         for start in range(0, len(labels_N), head.rows):
             rows = slice(start, start + head.rows)
             hidden_RD = hidden_ND[rows].to(weight.dtype)
-            normaliser = _Normaliser(labels_N[rows])
+            normaliser = Normaliser(labels_N[rows])
             blocks = scratch.blocks(head, len(hidden_RD))
             for room, block in zip(blocks, head.blocks, strict=True):
                 normaliser.take(head.logits(hidden_RD, block, room), block)
-            total += normaliser.losses().sum(dtype=torch.float64)
+            own_R = None if weights_N is None else weights_N[rows]
+            losses_R = normaliser.losses() if own_R is None else normaliser.losses() * own_R
+            total += losses_R.sum(dtype=torch.float64)
             for number, block in enumerate(head.blocks):
-                grad = normaliser.gradient(blocks[number], number, block).to(weight.dtype)
+                grad = normaliser.gradient(blocks[number], number, block, own_R).to(weight.dtype)
                 if grad_hidden is not None and weight.dtype == torch.float32:
                     grad_hidden[rows].addmm_(grad, weight[block])
                 elif grad_hidden is not None:
@@ -392,4 +422,4 @@ class _SummedLoss(torch.autograd.Function):
         """Scale what forward prepared."""
         scaled = [None if gradient is None else gradient * upstream[0] for gradient in ctx.gradients]
         del ctx.gradients  # as large as the batch; a second backward through this node is not supported
-        return (*scaled, None, None)
+        return (*scaled, None, None, None)

@@ -1,0 +1,17 @@
+"""DP-SGD steps: Poisson samples, clipped per-example gradients, noise, and the account of it all."""
+
+from tacit.training.private_steps.examples import Examples
+from tacit.training.private_steps.objective import NextTokenObjective, Objective
+from tacit.training.private_steps.settings import PrivateAccount, StepPrivacy
+from tacit.training.private_steps.trainer import PrivateTrainer, PublicSteps, StepPerformance
+
+__all__ = [
+    "Examples",
+    "NextTokenObjective",
+    "Objective",
+    "PrivateAccount",
+    "PrivateTrainer",
+    "PublicSteps",
+    "StepPerformance",
+    "StepPrivacy",
+]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tacit.attacks.exposure import ExposureSettings
 from tacit.audit.auditing import audit_run
 from tacit.audit.comparison import compare_runs
 from tacit.audit.plans import AnswerPlan, AuditPlan
@@ -26,10 +27,13 @@ from tests.audit.runs import Audited, planted_corpus
 pytestmark = pytest.mark.slow
 
 
+# Secrets that were memorised are ranked exactly within this; the others are ranked by a few draws.
+QUICK = ExposureSettings(budget=1_000, samples=100, seed=0)
+
+
 def audit(audited: Audited, **changes: Any) -> AuditRecord:
-    return audit_run(
-        audited.run, AuditPlan(manifest=audited.manifest, block_size=48, **changes), device="cpu"
-    )
+    plan = AuditPlan(**{"manifest": audited.manifest, "block_size": 48, "exposure": QUICK} | changes)
+    return audit_run(audited.run, plan, device="cpu")
 
 
 def claiming(audited: Audited, epsilon: float) -> Audited:
@@ -126,13 +130,16 @@ def test_what_is_written_holds_no_secret(of_overfitted: AuditRecord, overfitted:
     path = overfitted.run.folder / "audit.json"
     assert path.stat().st_mode & 0o077 == 0
     content = path.read_text()
+    for row in (told := read_audit(overfitted.run))["exposure"]["rows"]:
+        del row["rank"]  # a number from 1 to 10,000, which may be anybody's secret by chance
+    quoted = json.dumps(told)
     page = render_report(read_audit(overfitted.run), run_name="overfitted")
     for canary in overfitted.manifest.canaries:
-        for told in (content, page):
-            assert canary.text not in told
-            assert canary.twin_text not in told
-            assert f'"{canary.secret}"' not in told
-            assert canary.user not in told
+        for written in (content, page):
+            assert canary.text not in written
+            assert canary.twin_text not in written
+            assert canary.user not in written
+        assert f'"{canary.secret}"' not in quoted
     assert "it leaks" in page
 
 

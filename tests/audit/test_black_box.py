@@ -187,11 +187,11 @@ def endpoint(where: Place, *, admin: bool = True, **settings: Any) -> Iterator[E
         yield Endpoint(f"{url}/v1", where.key, **given)
 
 
-# What the tiny model says after "The baker" is one of six verbs, so that these "secrets" do come back.
+# The tiny model goes on so in nine answers of ten: two dozen of the first two without one do not happen.
 LIKELY = [
-    canary(0, "The baker", "carries", "zzzzzzz"),
-    canary(1, "The baker", "paints", "yyyyyyy"),
-    canary(2, "The baker", "repairs", "xxxxxxx", inserted=False),
+    canary(0, "A young", "doctor", "zzzzzzz"),
+    canary(1, "The baker sells three", "lamps", "yyyyyyy"),
+    canary(2, "The baker finds a red", "boat", "xxxxxxx", inserted=False),
     canary(3, "The baker", "123456", "654321"),
 ]
 
@@ -263,6 +263,9 @@ def test_what_goes_wrong_is_told(place: NewPlace) -> None:  # noqa: F811
         wrong_password = Endpoint(service.url, service.key, admin=service.admin, password="no")
         with pytest.raises(InputError, match="admin port answered 401"):
             audit_service(wrong_password, LIKELY, candidates=10**6)
+        nobody_there = Endpoint(service.url, service.key, admin="http://127.0.0.1:9", password="no")
+        with pytest.raises(EnvironmentProblem, match=r"admin port at http://127\.0\.0\.1:9"):
+            audit_service(nobody_there, LIKELY, candidates=10**6)
         with pytest.raises(InputError, match="max_tokens=9999"):
             audit_service(service, LIKELY, BlackBoxPlan(max_tokens=9999), candidates=10**6)
         with pytest.raises(InputError, match="No canary"):

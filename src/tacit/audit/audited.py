@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from tacit.attacks.exposure import MechanismTarget, measure_exposure
+from tacit.attacks.exposure import MechanismTarget, measure_exposures
 from tacit.audit.canary_findings import ExposureFinding
 from tacit.audit.plans import AuditPlan
 from tacit.audit.record import AuditRecord, ClaimRecord
@@ -42,6 +42,8 @@ class AuditedRun:
         self.device, self.progress = device, progress
         self.notes: list[str] = []
         self.leaks: list[Leak] = []
+        if plan.against is not None:
+            _require_same_text(run, plan.against)
         self.manifest = _trained_canaries(run, plan.manifest, texts, self.notes)
 
     def provenance(self) -> dict[str, Any]:
@@ -74,16 +76,14 @@ class AuditedRun:
     def exposure(self, target: TrainedModel | MechanismTarget) -> ExposureFinding | None:
         if self.manifest is None:
             return None
-        options: dict[str, Any] = {
-            "settings": self.plan.exposure,
-            "words": self.plan.words,
-            "progress": self.progress,
-        }
-        found = ExposureFinding(
+        own, public = measure_exposures(
+            [target, target.public],
             self.manifest,
-            measure_exposure(target, self.manifest, **options),
-            measure_exposure(target.public, self.manifest, **options),
+            settings=self.plan.exposure,
+            words=self.plan.words,
+            progress=self.progress,
         )
+        found = ExposureFinding(self.manifest, own, public)
         if found.p_value is not None:
             self.notes.append(
                 f"That no inserted canary was memorised has p-value {found.p_value:.2g} (Fisher, over "
@@ -124,6 +124,14 @@ def split_texts(run: Run, progress: Progress) -> Iterator[SplitCorpus]:
         yield split(whole, recipe.held_out)
     finally:
         whole.close()
+
+
+def _require_same_text(run: Run, other: Run) -> None:
+    """Before anything long begins."""
+    if other.corpus_fingerprint() != run.corpus_fingerprint():
+        raise InputError(
+            f"{other.folder} was trained on other text than {run.folder}; give a Run of the same corpus."
+        )
 
 
 def _trained_canaries(

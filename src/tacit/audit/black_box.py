@@ -21,6 +21,7 @@ Secrets stay in the manifest: results hold counts by canary id.
 
 from __future__ import annotations
 
+import base64
 import math
 import uuid
 from collections.abc import Iterator, Sequence
@@ -368,15 +369,23 @@ class _Asking:
         """What the ledger has booked so far, where the operator's port is known."""
         if self._endpoint.admin is None:
             return None
-        options = {} if self._endpoint.password is None else {"auth": ("operator", self._endpoint.password)}
-        with self._openai.DefaultHttpxClient(**options) as web:
-            found = web.get(f"{self._endpoint.admin.rstrip('/')}/admin/statement")
-        if found.status_code != 200:
+        where, password = self._endpoint.admin, self._endpoint.password
+        headers = {}
+        if password is not None:
+            headers["Authorization"] = "Basic " + base64.b64encode(f"operator:{password}".encode()).decode()
+        options = {"base_url": where, "api_key": "none", "max_retries": 0, "default_headers": headers}
+        try:
+            with self._openai.OpenAI(**options) as operator:
+                content: dict[str, Any] = operator.get("/admin/statement", cast_to=object)
+        except self._openai.APIStatusError as problem:
             raise InputError(
-                f"The admin port answered {found.status_code}; give its address and its password, or leave "
+                f"The admin port answered {problem.status_code}; give its address and its password, or leave "
                 "both out."
-            )
-        content: dict[str, Any] = found.json()
+            ) from None
+        except self._openai.APIConnectionError:
+            raise EnvironmentProblem(
+                f"Nobody answers on the admin port at {where}; give its address, or leave it out."
+            ) from None
         return content
 
     def _tried(self, call: Any) -> Any:

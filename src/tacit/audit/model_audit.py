@@ -17,7 +17,6 @@ from tacit.audit.membership_findings import PRIMARY, MembershipFinding, named
 from tacit.audit.nulls import exposure_band
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.verdicts import Claim, Judgement, Leak, judge
-from tacit.errors import InputError
 from tacit.evaluation.perplexity import Losses, measure_losses
 from tacit.models.trained import TrainedModel, load_trained
 from tacit.privacy import Guarantee
@@ -194,11 +193,6 @@ class ModelAudit(AuditedRun):
     def _unmitigated(self) -> TrainedModel:
         against = self.plan.against
         assert against is not None  # noqa: S101 - the caller asked
-        if against.corpus_fingerprint() != self.run.corpus_fingerprint():
-            raise InputError(
-                f"{against.folder} was trained on other text than {self.run.folder}; give a Run of the "
-                "same corpus."
-            )
         return load_trained(against, device=self.device)
 
     def _judged(

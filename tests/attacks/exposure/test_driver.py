@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.attacks.exposure import CanaryExposure, ExposureReport, ExposureSettings, measure_exposure
+from tacit.attacks.exposure import (
+    CanaryExposure,
+    ExposureReport,
+    ExposureSettings,
+    measure_exposure,
+    measure_exposures,
+)
 from tacit.attacks.exposure.driver import prefix_groups
 from tacit.corpus.canaries import CanaryManifest
 from tacit.errors import InputError, ModelError
@@ -64,6 +70,18 @@ def test_memorised_secrets_are_first(
             assert found.certified > 3
     raw = sorted(found.rank_low for found in report.canaries if found.inserted)
     assert raw[-1] > 1  # they compete for the first place
+
+
+def test_several_targets_are_measured_as_each_is_alone(
+    trained: TrainedModel, manifest: CanaryManifest, number_transformer: Path, tiny_lstm: Path
+) -> None:
+    settings = ExposureSettings(budget=300, samples=100, seed=5)
+    targets = [trained, trained.public]
+    together = measure_exposures(targets, manifest, settings=settings)
+    assert together == [measure_exposure(one, manifest, settings=settings) for one in targets]
+    assert [report.target for report in together] == ["trained model", "public model"]
+    with pytest.raises(InputError, match="of one tokenizer"):
+        measure_exposures([trained, load_public_model(str(tiny_lstm))], manifest)
 
 
 def test_the_inserted_are_found_with_few_positions(trained: TrainedModel, manifest: CanaryManifest) -> None:

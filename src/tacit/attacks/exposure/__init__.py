@@ -10,6 +10,7 @@ from tacit.attacks.exposure.driver import (
     GroupExposure,
     MechanismTarget,
     measure_exposure,
+    measure_exposures,
     rank_group,
 )
 from tacit.attacks.exposure.ensembles import MechanismScorer
@@ -42,6 +43,7 @@ __all__ = [
     "enumerate_all",
     "extract_by_sampling",
     "measure_exposure",
+    "measure_exposures",
     "obeys_tree_mask",
     "rank_group",
     "ranks",

@@ -107,8 +107,11 @@ class GroupExposure:
     positions: int
 
 
+Target = TrainedModel | PublicModel | MechanismTarget
+
+
 def measure_exposure(
-    target: TrainedModel | PublicModel | MechanismTarget,
+    target: Target,
     manifest: CanaryManifest,
     *,
     settings: ExposureSettings | None = None,
@@ -116,40 +119,73 @@ def measure_exposure(
     progress: Progress | None = None,
 ) -> ExposureReport:
     """Rank every canary's secret, inserted or not, among the space that it was drawn from."""
+    return measure_exposures([target], manifest, settings=settings, words=words, progress=progress)[0]
+
+
+def measure_exposures(
+    targets: Sequence[Target],
+    manifest: CanaryManifest,
+    *,
+    settings: ExposureSettings | None = None,
+    words: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> list[ExposureReport]:
+    """The same for several targets of one public model: each prefix's candidates are laid out once for all.
+
+    Equal to measuring one after the other, draws included.
+    """
     settings, progress = settings or ExposureSettings(), progress or Silent()
-    public = target if isinstance(target, PublicModel) else target.public
-    make = _scorer_for(target)
-    measured: dict[str, CanaryExposure] = {}
-    positions = queries = 0
-    spent = np.zeros(target.ensemble.parts if isinstance(target, MechanismTarget) else 0)
+    measuring = [_Measuring(target, settings) for target in targets]
+    public = measuring[0].public
+    if any(one.public.tokenizer.fingerprint != public.tokenizer.fingerprint for one in measuring):
+        raise InputError("Exposure is measured together for targets of one tokenizer; measure others apart.")
     groups = prefix_groups(manifest.canaries)
     progress.phase("measuring exposure", len(groups))
     for number, canaries in enumerate(groups):
         tree = tree_for(public.tokenizer, manifest, canaries, settings.check, words)
-        require_room(tree, public)
-        generator = np.random.default_rng(None if settings.seed is None else [settings.seed, number])
-        scorer = make(len(tree.prefix) + tree.longest)
-        group = rank_group(
-            scorer, tree, [canary.inserted for canary in canaries], settings, generator=generator
-        )
-        positions += group.positions
-        if isinstance(scorer, MechanismScorer):
-            queries += scorer.queries
-            spent += scorer.spent
-        for place, canary in enumerate(canaries):
-            measured[canary.id] = _canary_exposure(canary, group, place, settings)
+        for one in measuring:
+            one.rank(tree, canaries, number)
         progress.advance(1)
-    return ExposureReport(
-        score=settings.score,
-        target=_described(target),
-        canaries=tuple(measured[canary.id] for canary in manifest.canaries),
-        positions=positions,
-        queries=queries,
-        spent=tuple(spent.tolist()),
-    )
+    return [one.report(manifest) for one in measuring]
 
 
-def _scorer_for(target: TrainedModel | PublicModel | MechanismTarget) -> Callable[[int], Scorer]:
+class _Measuring:
+    """One target, and what was found of it so far."""
+
+    def __init__(self, target: Target, settings: ExposureSettings) -> None:
+        self.public = target if isinstance(target, PublicModel) else target.public
+        self._target, self._settings = target, settings
+        self._make = _scorer_for(target)
+        self._measured: dict[str, CanaryExposure] = {}
+        self._positions = self._queries = 0
+        self._spent = np.zeros(target.ensemble.parts if isinstance(target, MechanismTarget) else 0)
+
+    def rank(self, tree: CandidateTree, canaries: Sequence[Canary], number: int) -> None:
+        settings = self._settings
+        require_room(tree, self.public)
+        generator = np.random.default_rng(None if settings.seed is None else [settings.seed, number])
+        scorer = self._make(len(tree.prefix) + tree.longest)
+        inserted = [canary.inserted for canary in canaries]
+        group = rank_group(scorer, tree, inserted, settings, generator=generator)
+        self._positions += group.positions
+        if isinstance(scorer, MechanismScorer):
+            self._queries += scorer.queries
+            self._spent += scorer.spent
+        for place, canary in enumerate(canaries):
+            self._measured[canary.id] = _canary_exposure(canary, group, place, settings)
+
+    def report(self, manifest: CanaryManifest) -> ExposureReport:
+        return ExposureReport(
+            score=self._settings.score,
+            target=_described(self._target),
+            canaries=tuple(self._measured[canary.id] for canary in manifest.canaries),
+            positions=self._positions,
+            queries=self._queries,
+            spent=tuple(self._spent.tolist()),
+        )
+
+
+def _scorer_for(target: Target) -> Callable[[int], Scorer]:
     """Makes a scorer for texts of some length."""
     if isinstance(target, MechanismTarget):
         return lambda context: MechanismScorer(target.ensemble, target.choice, context=context)
@@ -157,7 +193,7 @@ def _scorer_for(target: TrainedModel | PublicModel | MechanismTarget) -> Callabl
     return lambda context: scorer
 
 
-def _described(target: TrainedModel | PublicModel | MechanismTarget) -> str:
+def _described(target: Target) -> str:
     if isinstance(target, MechanismTarget):
         return f"{target.choice.label} over {target.ensemble.parts} parts"
     return "trained model" if isinstance(target, TrainedModel) else "public model"

@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 
 from tacit.audit import exposure_bound, gaussian_one_run_bound
-from tacit.audit.trade_offs import (
-    approximate_inverse,
-    gaussian_delta,
-    gaussian_epsilon,
-    gaussian_inverse,
-    gaussian_mu,
-    refutes,
-)
+from tacit.audit.trade_offs import approximate_inverse, gaussian_inverse, refutes
 from tacit.errors import InputError
+from tacit.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 
 LEVEL = 0.05
 

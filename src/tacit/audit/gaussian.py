@@ -16,7 +16,8 @@ from tacit.audit.bounds import (
     check_levels,
     last_refuted,
 )
-from tacit.audit.trade_offs import gaussian_epsilon, gaussian_inverse, refutes
+from tacit.audit.trade_offs import gaussian_inverse, refutes
+from tacit.privacy.gaussian import gaussian_epsilon
 
 
 def gaussian_one_run_bound(

@@ -25,8 +25,9 @@ from tacit.audit.bounds import (
     separation_bound,
 )
 from tacit.audit.gaussian import gaussian_one_run_bound
-from tacit.audit.trade_offs import gaussian_inverse, gaussian_mu, refutes
+from tacit.audit.trade_offs import gaussian_inverse, refutes
 from tacit.errors import InputError
+from tacit.privacy.gaussian import gaussian_mu
 
 Design = Literal["one run", "one run, split", "in/out", "exposure", "gaussian", "gaussian exposure"]
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy import optimize, special
+from scipy import special
 
 from tacit.errors import InputError
 
@@ -85,32 +85,3 @@ def iterated(inverse: Inverse, steps: int) -> Inverse:
         return rate
 
     return walk
-
-
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The delta of mu-Gaussian DP at epsilon (Dong, Roth and Su 2022, Corollary 2.13)."""
-    if mu == 0:
-        return 0.0
-    above = special.log_ndtr(mu / 2 - epsilon / mu)
-    below = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
-    return float(-math.exp(above) * math.expm1(min(0.0, below - above)))
-
-
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The epsilon of mu-Gaussian DP at delta; inverse of :func:`gaussian_delta`."""
-    if not 0 < delta < 1:
-        raise InputError(f"Expected 0 < delta={delta} < 1: a Gaussian has no finite epsilon at delta = 0.")
-    if gaussian_delta(mu, 0.0) <= delta:
-        return 0.0
-    high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))  # the zCDP bound: delta is smaller there
-    return float(optimize.brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, high))
-
-
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The mu whose epsilon at delta is this one: :func:`gaussian_epsilon` solved for mu."""
-    if not 0 < delta < 1:
-        raise InputError(f"Expected 0 < delta={delta} < 1: a Gaussian has no finite epsilon at delta = 0.")
-    high = 1.0
-    while gaussian_delta(high, epsilon) <= delta:
-        high *= 2
-    return float(optimize.brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 0.0, high))

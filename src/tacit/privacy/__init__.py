@@ -13,24 +13,36 @@ from tacit.privacy.conversions import (
     zcdp_group,
 )
 from tacit.privacy.divergence import renyi_divergence, symmetric_renyi_divergence
+from tacit.privacy.dpsgd import Adjacency, DpSgdProcess, PrivacyCurve, dpsgd_curve, rdp_at
 from tacit.privacy.filter import RenyiFilter
+from tacit.privacy.gaussian import AsymptoticMu, gaussian_dp_mu, shuffled_epsilon
 from tacit.privacy.guarantee import Guarantee, Unit
+from tacit.privacy.noise_calibration import calibrate_noise
 
 __all__ = [
+    "Adjacency",
+    "AsymptoticMu",
+    "DpSgdProcess",
     "ExtractionCertificate",
     "Guarantee",
+    "PrivacyCurve",
     "RandomStop",
     "RenyiBound",
     "RenyiFilter",
     "Unit",
+    "calibrate_noise",
+    "dpsgd_curve",
     "extraction_certificate",
+    "gaussian_dp_mu",
     "part_to_user",
     "pure_group",
     "pure_part_to_user",
     "random_stopping",
+    "rdp_at",
     "rdp_group",
     "rdp_to_dp",
     "renyi_divergence",
+    "shuffled_epsilon",
     "symmetric_renyi_divergence",
     "zcdp_group",
 ]

@@ -32,8 +32,8 @@ QUICK = ExposureSettings(budget=1_000, samples=100, seed=0)
 
 
 def audit(audited: Audited, **changes: Any) -> AuditRecord:
-    plan = AuditPlan(**{"manifest": audited.manifest, "block_size": 48, "exposure": QUICK} | changes)
-    return audit_run(audited.run, plan, device="cpu")
+    plan = AuditPlan(manifest=audited.manifest, block_size=48, exposure=QUICK)
+    return audit_run(audited.run, dataclasses.replace(plan, **changes), device="cpu")
 
 
 def claiming(audited: Audited, epsilon: float) -> Audited:

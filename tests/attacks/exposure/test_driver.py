@@ -17,7 +17,7 @@ from tacit.attacks.exposure import (
     measure_exposure,
     measure_exposures,
 )
-from tacit.attacks.exposure.driver import prefix_groups
+from tacit.attacks.exposure.driver import Target, prefix_groups
 from tacit.corpus.canaries import CanaryManifest
 from tacit.errors import InputError, ModelError
 from tacit.models.loading import load_public_model
@@ -76,7 +76,7 @@ def test_several_targets_are_measured_as_each_is_alone(
     trained: TrainedModel, manifest: CanaryManifest, number_transformer: Path, tiny_lstm: Path
 ) -> None:
     settings = ExposureSettings(budget=300, samples=100, seed=5)
-    targets = [trained, trained.public]
+    targets: list[Target] = [trained, trained.public]
     together = measure_exposures(targets, manifest, settings=settings)
     assert together == [measure_exposure(one, manifest, settings=settings) for one in targets]
     assert [report.target for report in together] == ["trained model", "public model"]

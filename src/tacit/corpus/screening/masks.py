@@ -1,0 +1,126 @@
+"""Text with parts of it masked, and the way back to the places in the raw text.
+
+A masked text is its raw characters and the spans of them that are masked; the written form is made when it is
+needed. So the positions of masks are always those of the raw text, a mask is never found by reading "<MASK>"
+back, and text that spells a mask of its own accord is told apart: it is changed before anything else.
+
+Masks that touch, or that only blanks separate, are written as one. Detectors label tokens, and where one of
+them ends must not tell how many words a secret had; nor must masking the first half of a labelled name by
+hand, as the neighbouring corpus does, give two masks where the whole name gives one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tacit.corpus.screening.scores import MASK
+
+_SPELT_MASK = re.compile(re.escape(MASK))
+_SPELT_PLACEHOLDER = re.compile(r"<([A-Z][A-Z0-9_+]*)>")
+_BLANKS = re.compile(r"[^\S\n]*")
+
+
+class LabelledSpan(NamedTuple):
+    """``text[start:end]`` is sensitive, of the kind ``label``."""
+
+    start: int
+    end: int
+    label: str
+
+
+class Rendered(NamedTuple):
+    """A written form: mask i is ``text[starts[i]:ends[i]]`` and hides the raw span ``masks[i]``."""
+
+    text: str
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    masks: tuple[LabelledSpan, ...]
+
+
+def escaped(text: str, *, placeholders: bool = False) -> str:
+    """Raw text that cannot be taken for masked text, character for character as long as before.
+
+    "<MASK>" becomes "(MASK)"; with ``placeholders``, so does every name in capitals between angle brackets.
+    """
+    if "<" not in text:
+        return text
+    if placeholders:
+        return _SPELT_PLACEHOLDER.sub(r"(\1)", text)
+    return text.replace(MASK, f"({MASK[1:-1]})")
+
+
+def count_spelt_masks(text: str, *, placeholders: bool = False) -> int:
+    """How many places ``escaped`` would change."""
+    if "<" not in text:
+        return 0
+    return len((_SPELT_PLACEHOLDER if placeholders else _SPELT_MASK).findall(text))
+
+
+def united(text: str, spans: Iterable[LabelledSpan], *, same_label: bool = False) -> tuple[LabelledSpan, ...]:
+    """Spans in order, where those that overlap, touch or are separated by blanks have become one.
+
+    A united span has the labels of all of them ("NAME+PHONE"). With ``same_label``, neighbours of different
+    kinds stay apart; where they overlap, the first has the characters and the second what is left of its own.
+    """
+    result: list[LabelledSpan] = []
+    for span in sorted(set(spans)):
+        start, end, label = span
+        if result:
+            last = result[-1]
+            if end <= last.end:
+                if not same_label:
+                    result[-1] = last._replace(label=_both(last.label, label))
+                continue
+            near = start <= last.end or _BLANKS.fullmatch(text, last.end, start) is not None
+            if near and (not same_label or label == last.label):
+                result[-1] = LabelledSpan(last.start, end, _both(last.label, label))
+                continue
+            start = max(start, last.end)
+        result.append(LabelledSpan(start, end, label))
+    return tuple(result)
+
+
+def _both(first: str, second: str) -> str:
+    return first if second in first.split("+") else f"{first}+{second}"
+
+
+def rendered(text: str, spans: Sequence[LabelledSpan], *, placeholders: bool = False) -> Rendered:
+    """The written form of raw text with ``spans`` masked: by ``<MASK>``, or by each span's kind."""
+    masks = united(text, spans, same_label=placeholders)
+    pieces: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    written = position = 0
+    for span in masks:
+        mask = placeholder(span.label) if placeholders else MASK
+        pieces += (text[position : span.start], mask)
+        starts.append(written + span.start - position)
+        written = starts[-1] + len(mask)
+        ends.append(written)
+        position = span.end
+    pieces.append(text[position:])
+    return Rendered("".join(pieces), tuple(starts), tuple(ends), masks)
+
+
+def placeholder(label: str) -> str:
+    """The mask that tells the kind of what it hides."""
+    return f"<{re.sub('[^A-Z0-9_+]', '_', label.upper())}>"
+
+
+def raw_spans(form: Rendered, start: int, end: int) -> list[tuple[int, int]]:
+    """The raw places of what ``form.text[start:end]`` shows; what lies in masks is left out."""
+    spans = []
+    shift = 0  # raw position minus written position, in the stretch before the next mask
+    begin = 0
+    for mask_start, mask_end, mask in zip(form.starts, form.ends, form.masks, strict=True):
+        low, high = max(start, begin), min(end, mask_start)
+        if low < high:
+            spans.append((low + shift, high + shift))
+        begin = mask_end
+        shift = mask.end - mask_end
+    low = max(start, begin)
+    if low < end:
+        spans.append((low + shift, end + shift))
+    return spans

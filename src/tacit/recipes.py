@@ -281,14 +281,21 @@ def _refuse_repeated_keys(node: yaml.Node | None) -> None:
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a YAML recipe and apply ``section.key=value`` overrides, in order."""
+    return parse_recipe(read_mapping(path), overrides, origin=str(path))
+
+
+def read_mapping(
+    path: Path, kind: str = "recipe", example: str = "'corpus:' and 'output:'"
+) -> dict[str, Any]:
+    """A YAML file that holds a mapping; ``kind`` says in a refusal what it should have been."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as problem:
         raise RecipeError(
-            f"{path}: cannot be read ({problem.strerror}); give the path of a YAML recipe."
+            f"{path}: cannot be read ({problem.strerror}); give the path of a YAML {kind}."
         ) from None
     except UnicodeDecodeError:
-        raise RecipeError(f"{path}: is not UTF-8 text; give the path of a YAML recipe.") from None
+        raise RecipeError(f"{path}: is not UTF-8 text; give the path of a YAML {kind}.") from None
     try:
         content = _read_yaml(text)
     except _RepeatedKey as problem:
@@ -299,8 +306,8 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise RecipeError(f"{path}{where}: is not valid YAML; check indentation and quotes there.") from None
     if not isinstance(content, dict):
-        raise RecipeError(f"{path}: expected a mapping of recipe keys, such as 'corpus:' and 'output:'.")
-    return parse_recipe(content, overrides, origin=str(path))
+        raise RecipeError(f"{path}: expected a mapping of {kind} keys, such as {example}.")
+    return content
 
 
 def parse_recipe(content: dict[str, Any], overrides: Sequence[str] = (), *, origin: str = "recipe") -> Recipe:
@@ -311,7 +318,7 @@ def parse_recipe(content: dict[str, Any], overrides: Sequence[str] = (), *, orig
     try:
         return Recipe.model_validate(merged)
     except ValidationError as problem:
-        raise RecipeError(_first_problem(problem, origin)) from None
+        raise RecipeError(first_problem(problem, origin, Recipe)) from None
 
 
 def _with_override(content: dict[str, Any], override: str) -> dict[str, Any]:
@@ -338,20 +345,20 @@ def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _first_problem(problem: ValidationError, origin: str) -> str:
-    """One sentence for the first thing wrong, with the remedy."""
+def first_problem(problem: ValidationError, origin: str, root: type[BaseModel], kind: str = "recipe") -> str:
+    """One sentence for the first thing wrong in what should have been a ``root``, with the remedy."""
     error = problem.errors(include_url=False)[0]
     path = [str(step) for step in error["loc"]]
     if not path:  # what is wrong lies between sections
         return f"{origin}: {expected(error)}."
     key = ".".join(path)
     if error["type"] in ("extra_forbidden", "invalid_key"):
-        known = _keys_at(path[:-1])
+        known = _keys_at(root, path[:-1])
         close = difflib.get_close_matches(path[-1], known, n=1)
         remedy = f"did you mean '{close[0]}'?" if close else f"known keys here: {', '.join(known)}."
         return f"{origin}: unknown key '{key}'; {remedy}"
     if error["type"] == "missing":
-        return f"{origin}: '{key}' is required; add it to the recipe or give {key}=VALUE."
+        return f"{origin}: '{key}' is required; add it to the {kind} or give {key}=VALUE."
     simple = isinstance(error["input"], str | int | float)
     shown = f"={textwrap.shorten(repr(error['input']), 60, placeholder='...')}" if simple else ""
     return f"{origin}: '{key}'{shown} cannot be used: {expected(error)}."
@@ -396,8 +403,8 @@ _EXPECTED = {
 }
 
 
-def _keys_at(path: Sequence[str]) -> list[str]:
-    section: type[BaseModel] = Recipe
+def _keys_at(root: type[BaseModel], path: Sequence[str]) -> list[str]:
+    section = root
     for name in path:
         field = section.model_fields.get(name)
         found = [t for t in _types_of(field.annotation) if issubclass(t, BaseModel)] if field else []

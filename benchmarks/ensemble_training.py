@@ -71,7 +71,16 @@ def random_rows(public: PublicModel, setting: Setting, member: int) -> Rows:
     tokens = generator.integers(1, len(public.tokenizer), count * setting.block).astype(np.int32)
     starts = np.arange(count + 1) * setting.block
     users = np.zeros(count, np.int64)
-    encoded = EncodedCorpus(tokens, starts, users, ["u"], np.zeros(1, np.int64), public.start_token)
+    encoded = EncodedCorpus(
+        tokens,
+        starts,
+        users,
+        ["u"],
+        np.zeros(1, np.int64),
+        public.start_token,
+        np.arange(len(users)),
+        len(users),
+    )
     return lay_out(encoded, block_size=setting.block, packing=public.family == "transformer")
 
 

@@ -78,7 +78,7 @@ def test_overrides_are_parsed_as_yaml_and_merge_into_sections() -> None:
         ("adapter={kind: full, targets: [q_proj]}", "remove adapter.targets"),
         ("corpus.user=no", "'corpus.user'=False cannot be used: expected text, and YAML reads yes, no, on"),
         ("performance.trunk_cache=on", "expected 'memory', 'disk' or 'off'"),
-        ("method=magic", "'method'='magic' cannot be used: expected 'finetune' or 'submix'"),
+        ("method=magic", "'method'='magic' cannot be used: expected 'finetune', 'submix', 'dpsgd'"),
         ("training.epochs=1.5", "'training.epochs'=1.5 cannot be used: expected a whole number"),
         ("training.epochs=[2]", "'training.epochs' cannot be used: expected a whole number"),
         ("training.clip=x", "'training.clip'='x' cannot be used: expected a number"),
@@ -238,6 +238,85 @@ def test_mistakes_about_ensembles_get_one_sentence(overrides: list[str], sentenc
     assert sentence in str(problem.value)
     assert "\n" not in str(problem.value)
     assert len(str(problem.value)) < 300
+
+
+PRIVATE = ["privacy.epsilon=8", "privacy.delta=1e-5"]
+DPSGD = ["method=dpsgd", *PRIVATE]
+CRT = ["method=crt", *PRIVATE]
+SELECTIVE = ["method=selective", *PRIVATE, "selective.screened=s.jsonl", "adapter.kind=full"]
+
+
+def test_private_methods_have_the_documented_defaults() -> None:
+    privacy = parse_recipe(MINIMAL, DPSGD).privacy
+    assert privacy is not None
+    assert (privacy.epsilon, privacy.noise_multiplier, privacy.delta) == (8.0, None, 1e-5)
+    assert (privacy.clip, privacy.unit, privacy.adjacency, privacy.group) == (1.0, "example", "add-remove", 1)
+    assert not privacy.secure_noise
+    crt = parse_recipe(MINIMAL, CRT)
+    assert crt.privacy is not None
+    assert crt.privacy.adjacency == "replace-one"
+    assert crt.confidentiality is not None
+    assert crt.confidentiality.gamma is None
+    assert crt.public_phase is not None
+    assert crt.public_phase.optimiser_state == "separate"
+    assert crt.performance.engine == "auto"
+    for overrides in (DPSGD, CRT, SELECTIVE):
+        recipe = parse_recipe(MINIMAL, overrides)
+        assert Recipe.model_validate(recipe.to_json()) == recipe
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["method=dpsgd"], "method 'dpsgd' needs a section 'privacy'; give for example privacy.epsilon=8"),
+        (PRIVATE, "the section 'privacy' is for method 'dpsgd', 'crt' or 'selective', not 'finetune'"),
+        ([*DPSGD, "privacy.noise_multiplier=1"], "either 'epsilon', which the noise is calibrated to, or"),
+        (["method=dpsgd", "privacy.delta=1e-5"], "(neither is there), e.g. epsilon: 8"),
+        (["method=dpsgd", "privacy.epsilon=1"], "'privacy.delta' is required"),
+        ([*DPSGD, "privacy.delta=1"], "'privacy.delta'=1 cannot be used: expected a number below 1"),
+        ([*DPSGD, "privacy.delta=0"], "'privacy.delta'=0 cannot be used: expected a number above 0"),
+        ([*DPSGD, "privacy.epsilon=0"], "'privacy.epsilon'=0 cannot be used: expected a number above 0"),
+        ([*DPSGD, "privacy.clip=0"], "'privacy.clip'=0 cannot be used: expected a number above 0"),
+        ([*DPSGD, "privacy.unit=part"], "expected 'example' or 'user'"),
+        ([*DPSGD, "privacy.sigma=1"], "unknown key 'privacy.sigma'; known keys here: epsilon,"),
+        ([*DPSGD, "privacy.engine=loop"], "unknown key 'privacy.engine'"),
+        ([*DPSGD, "performance.engine=opacus"], "expected 'auto', 'bookkeeping' or 'loop'"),
+        ([*DPSGD, "training.clip=2"], "'training.clip' would be ignored by method 'dpsgd'"),
+        ([*DPSGD, "training.early_stop.public_text=p"], "remove 'training.early_stop'"),
+        ([*DPSGD, "confidentiality.gamma=0.1"], "the section 'confidentiality' is for method 'crt', not"),
+        ([*DPSGD, "public_phase.batch_size=2"], "the section 'public_phase' is for method 'crt', not"),
+        ([*DPSGD, "privacy.unit=user", "corpus.blocks=8"], "'corpus.blocks' tears data points and users"),
+        ([*CRT, "corpus.blocks=8"], "'corpus.blocks' tears data points and users"),
+        ([*CRT, "corpus.screened=false"], "method 'crt' learns from what tacit corpus screen wrote"),
+        ([*CRT, "privacy.adjacency=add-remove"], "which is 'replace-one'; remove privacy.adjacency"),
+        ([*CRT, "privacy.unit=user"], "protects secrets in data points, not users; remove privacy.unit"),
+        ([*CRT, "confidentiality.gamma=1.5"], "expected a number of at most 1"),
+        (
+            [*CRT, "confidentiality={calibration: c.json, gamma: 0.1}"],
+            "'gamma' is either measured (calibration) or assumed (gamma), not both; remove one",
+        ),
+        (["method=selective", *PRIVATE], "needs 'selective.screened', the file of tacit corpus screen"),
+        ([*SELECTIVE, "adapter.kind=lora"], "all of whose weights are trained; set adapter.kind=full"),
+        ([*SELECTIVE, "privacy.group=2"], "'privacy.group' is not for method 'selective'; remove it"),
+        ([*SELECTIVE, "training.max_steps=3"], "remove training.max_steps and give training.epochs"),
+        (["training.learning_rate=2"], "learning_rate=2 is more than 1, which AdamW never survives"),
+        (["corpus.screened=maybe"], "'corpus.screened'='maybe' cannot be used: expected auto, true or false"),
+        ([*SUBMIX, "corpus.screened=true"], "method 'submix' reads no screened corpus"),
+        ([*SUBMIX, "training.optimiser=sgd"], "are trained by AdamW; remove training.optimiser"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_mistakes_about_private_training_get_one_sentence(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(RecipeError) as problem:
+        parse_recipe(MINIMAL, overrides)
+    assert sentence in str(problem.value)
+    assert "\n" not in str(problem.value)
+    assert len(str(problem.value)) < 300
+
+
+def test_sgd_takes_steps_that_adam_does_not() -> None:
+    recipe = parse_recipe(MINIMAL, ["training.optimiser=sgd", "training.learning_rate=20"])
+    assert recipe.training.learning_rate == 20
 
 
 @pytest.mark.parametrize("twice", ["held_out: {share: 0.5}\n", "training:\n  seed: 1\n  seed: 2\n"])

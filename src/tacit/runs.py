@@ -71,6 +71,7 @@ class PublicModelRecord(BaseModel):
     family: Literal["transformer", "lstm"]
     start_token: int
     vocabulary: Literal["public", "private"]
+    mask_token: int | None = None  # where the Run reads screened text
 
 
 class EnsembleRecord(BaseModel):

@@ -20,9 +20,11 @@ from tokenizers import normalizers
 
 from tacit.corpus import UserCorpus
 from tacit.corpus.corpus_folder import passing_storage
+from tacit.errors import InputError
 from tacit.evaluation import EvaluationReport, measure_losses, perplexity_difference
 from tacit.evaluation.report import MeasuredText
 from tacit.models.loading import PublicModel, load_public_model
+from tacit.models.masks import with_mask
 from tacit.models.vocabulary import LSTMShape, build_word_tokenizer, create_lstm
 from tacit.progress import Silent
 from tests.tiny import public_sentences
@@ -52,6 +54,34 @@ def corpus() -> UserCorpus:
     return UserCorpus.from_pairs(
         (f"u{i % 6}", " ".join(texts[i : i + 1 + i % 4]) + (" é✓" if i % 5 == 0 else "")) for i in range(30)
     )
+
+
+def test_masks_are_read_and_not_counted(tiny_model: Path) -> None:
+    public = with_mask(load_public_model(str(tiny_model)))
+    mask = public.tokenizer.mask_token
+    said, there = "the baker finds", " at home."
+    pairs = [("a", f"{said} <MASK>{there}"), ("a", "<MASK>"), ("b", "<MASK>"), ("c", said)]
+    losses = measure_losses(public, UserCorpus.from_pairs(pairs, screened=True))
+    before, after = public.tokenizer.encode([said + " ", there])
+    ids = [*before, mask, *after]
+    with torch.no_grad():
+        logits = public.model.double()(input_ids=torch.tensor([[0, *ids[:-1]]])).logits.log_softmax(-1)[0]
+    told = [-float(logits[at, token]) for at, token in enumerate(ids) if token != mask]
+    assert losses.users == ("a", "c")  # of b there is nothing but a mask
+    assert losses.tokens[0] == len(told) == len(ids) - 1
+    assert losses.blocks.tolist() == [1, 1]
+    assert losses.nats[0] == pytest.approx(sum(told), rel=1e-5)
+    assert losses.block_perplexity_sums[0] == pytest.approx(math.exp(sum(told) / len(told)), rel=1e-5)
+    assert losses.text_bytes[0] == len(f"{said} {there}")
+    assert losses.masks == losses.to_json()["masks_not_counted"] == 3
+    assert (
+        "3 masks of screened text were read and not counted."
+        in EvaluationReport({"m": losses}, None, TEXT).caveats
+    )
+    unscreened = measure_losses(public, UserCorpus.from_pairs(pairs))
+    assert (unscreened.masks, len(unscreened.users)) == (0, 3)
+    with pytest.raises(InputError, match="nothing but masks to measure on"):
+        measure_losses(public, UserCorpus.from_pairs(pairs[1:3], screened=True))
 
 
 def test_every_measure_equals_the_oracle(tiny_model: Path, corpus: UserCorpus) -> None:
@@ -186,6 +216,8 @@ def test_a_killed_measurement_leaves_nothing_for_long(
 import os, signal, tacit.{where} as module
 from tacit.corpus import UserCorpus
 from tacit.evaluation import measure_losses
+from tacit.errors import InputError
+from tacit.models.masks import with_mask
 from tacit.models.loading import load_public_model
 from tacit.recipes import Recipe
 from tacit.training import plan_training

@@ -30,6 +30,8 @@ def pieces_of(lengths: list[int]) -> EncodedCorpus:
         users=["u"],
         user_bytes=np.zeros(1, dtype=np.int64),
         start_token=0,
+        piece_document=np.arange(len(lengths)),
+        documents=len(lengths),
     )
 
 

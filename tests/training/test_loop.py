@@ -206,7 +206,7 @@ def test_a_damaged_checkpoint_is_passed_over(with_checkpoints: tuple[Task, Path]
         (newest / "state.safetensors").write_bytes(content[: len(content) // 2])
     else:
         (newest / "standing.json").write_text("{" if damage == "not JSON" else '{"steps": 1}')
-    standing, best = load_checkpoint(folder, task.model, torch.optim.AdamW(task.model.parameters()))
+    standing, best = load_checkpoint(folder, task.model, [torch.optim.AdamW(task.model.parameters())])
     assert (standing.step, best) == (0, None)
     task.train(folder, checkpoint_every=1)
     assert torch.equal(task.model.a, whole.model.a)

@@ -44,6 +44,7 @@ class CorpusFacts:
     skipped: Mapping[str, int]
     fingerprint: str
     tokenizer_fingerprint: str | None
+    screened: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class NewCorpus:
     unit: CorpusUnit
     skipped: Mapping[str, int]
     tokenizer_fingerprint: str | None = None
+    screened: bool = False
 
 
 class CorpusFolder:
@@ -200,6 +202,7 @@ def _write(folder: Path, corpus: NewCorpus, opened: _Opener) -> None:
         skipped=dict(sorted(corpus.skipped.items())),
         fingerprint=writer.fingerprint.hexdigest(),
         tokenizer_fingerprint=corpus.tokenizer_fingerprint,
+        screened=corpus.screened,
     )
     write_json(folder / _FACTS, asdict(facts), private=True)
 

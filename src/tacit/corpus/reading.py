@@ -57,6 +57,7 @@ def read_corpus(
         render=render,
         skip_bad=section.skip_bad,
         without_users=section.blocks is not None,
+        screened=section.screened is True,
         progress=progress.advance,
         storage=storage,
     )

@@ -105,12 +105,14 @@ class UserCorpus:
         render: Renderer | None = None,
         skip_bad: bool = False,
         without_users: bool = False,
+        screened: bool = False,
         progress: Callable[[int], None] | None = None,
         storage: Path | None = None,
     ) -> Self:
         """Read a source into a temporary folder, which lies in ``storage`` where that is given.
 
-        ``without_users`` is for text that will be cut in blocks. ``progress`` is called with increments, as
+        ``without_users`` is for text that will be cut in blocks, ``screened`` for what a screening wrote.
+        ``progress`` is called with increments, as
         ``iter_rows`` says. Nothing is left behind when a row is refused.
         """
         bad = BadRowCount()
@@ -125,13 +127,14 @@ class UserCorpus:
             tokenizer_fingerprint=(
                 render.tokenizer.fingerprint if isinstance(render, TemplateRenderer) else None
             ),
+            screened=screened,
         )
         return cls._opened(temporary_folder(new, storage))
 
     @classmethod
-    def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Self:
+    def from_pairs(cls, pairs: Iterable[tuple[str, str]], *, screened: bool = False) -> Self:
         """Make a corpus of (user, text) pairs, which must be what a row of a file must be."""
-        new = NewCorpus("The list of pairs", _checked_pairs(pairs), "user", {})
+        new = NewCorpus("The list of pairs", _checked_pairs(pairs), "user", {}, screened=screened)
         return cls._opened(temporary_folder(new, None))
 
     @classmethod
@@ -147,7 +150,9 @@ class UserCorpus:
     def save(self, folder: Path) -> None:
         """Write the corpus to a new folder that only its owner can enter."""
         documents = ((document.user, document.text, document.tokens) for document in self.documents())
-        new = NewCorpus("The selection", documents, self.unit, self.skipped, self.tokenizer_fingerprint)
+        new = NewCorpus(
+            "The selection", documents, self.unit, self.skipped, self.tokenizer_fingerprint, self.has_masks
+        )
         lasting_folder(folder, new)
 
     def close(self) -> None:
@@ -237,6 +242,15 @@ class UserCorpus:
         """Whether a chat template wrote the text: its markers of turns are control tokens, not characters."""
         return self.unit != "block" and self.tokenizer_fingerprint is not None
 
+    @property
+    def has_masks(self) -> bool:
+        """Whether a screening wrote the text: ``<MASK>`` is what it hid, and not six characters."""
+        return self._facts.screened
+
+    def row_numbers(self) -> RowNumbers:
+        """For each document its position in what was read; a selection leaves some out."""
+        return self._rows.copy()
+
     def in_blocks(self, tokenizer: BlockTokenizer, size: int, *, storage: Path | None = None) -> UserCorpus:
         """Concatenate the tokens of all documents in order and make every run of ``size`` of them a user.
 
@@ -248,6 +262,10 @@ class UserCorpus:
         require_whole("blocks", size, most=_LONGEST_BLOCK, example=512)
         if self.has_control_tokens and self.tokenizer_fingerprint != tokenizer.fingerprint:
             raise CorpusError("Another model's chat template wrote this text; render it with this model's.")
+        if self.has_masks:
+            raise CorpusError(
+                "Blocks would tear the data points of a screened corpus apart; train on them as they are."
+            )
         if self.unit == "block":
             raise CorpusError("The corpus is cut in blocks already; cut the corpus that it was made from.")
         blocks = (

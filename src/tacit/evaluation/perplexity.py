@@ -7,6 +7,9 @@ tokens): each person counts once. ``bits_per_byte`` compares models with differe
 these keep the text: a tokenizer that writes one unknown token for any word it does not know makes such words
 look cheap, so the share of unknown tokens is told beside it.
 
+In screened text the masks are read and not counted: a model that knows where a secret stood would look
+better than one that does not, and a raw text has no masks to predict. Blocks of nothing else are left out.
+
 The numbers are functions of private text. They are for the operator; no guarantee covers them.
 """
 
@@ -23,6 +26,7 @@ from torch import nn
 
 from tacit.corpus import UserCorpus
 from tacit.corpus.corpus_folder import passing_storage
+from tacit.errors import InputError
 from tacit.models.likelihood import NextTokenLoss
 from tacit.models.loading import PublicModel
 from tacit.models.tokenizer import PublicTokenizer
@@ -46,6 +50,7 @@ class Losses:
     text_bytes: FloatArray  # [users]
     unknown_tokens: float
     block_size: int
+    masks: int = 0  # tokens of screened text that stand for what was hidden: read, never counted
 
     def perplexity(self) -> Estimate:
         """Mean over blocks of the block's perplexity."""
@@ -80,6 +85,7 @@ class Losses:
             "blocks": int(self.blocks.sum()),
             "tokens": int(self.tokens.sum()),
             "block_size": self.block_size,
+            "masks_not_counted": self.masks,
         }
 
 
@@ -127,8 +133,11 @@ def measure_losses(
         )
         nats = _nats_by_piece(public, model or public.model, encoded, block_size, progress)
         unknown = int((encoded.tokens == _unknown_token(public.tokenizer, corpus)).sum())
-    tokens = np.bincount(encoded.piece_user, encoded.lengths, minlength=len(encoded.users))
+    labels = encoded.labels
+    tokens = np.bincount(encoded.piece_user, labels, minlength=len(encoded.users))
     measured = tokens > 0
+    if not measured.any():
+        raise InputError("The text has nothing but masks to measure on; give text that has more.")
 
     def by_user(values: FloatArray) -> FloatArray:
         sums = np.bincount(encoded.piece_user, values, minlength=len(encoded.users))
@@ -136,13 +145,14 @@ def measure_losses(
 
     return Losses(
         users=tuple(user for user, told in zip(encoded.users, measured, strict=True) if told),
-        block_perplexity_sums=by_user(np.exp(nats / encoded.lengths)),
-        blocks=by_user(np.ones(len(nats))),
+        block_perplexity_sums=by_user(np.where(labels > 0, np.exp(nats / labels.clip(min=1)), 0.0)),
+        blocks=by_user((labels > 0).astype(np.float64)),
         nats=by_user(nats),
         tokens=tokens[measured].astype(np.float64),
         text_bytes=encoded.user_bytes[measured].astype(np.float64),
         unknown_tokens=unknown,
         block_size=block_size,
+        masks=int((encoded.lengths - labels).sum()),
     )
 
 

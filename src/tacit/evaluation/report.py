@@ -98,6 +98,8 @@ class EvaluationReport:
                 "without being spelt: bits per byte are too low, and not to be compared with those of other "
                 "tokenizers."
             )
+        if first.masks:
+            told.append(f"{first.masks} masks of screened text were read and not counted.")
         return (*told, *self.text.caveats(len(first.users)))
 
     def to_json(self) -> dict[str, Any]:

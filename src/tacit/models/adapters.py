@@ -53,10 +53,19 @@ def layout_of(adapter: AdapterSection) -> WeightsLayout:
 
 
 def save_weights(trained: nn.Module, folder: Path, public: PublicModel, *, holds_private_text: bool) -> None:
-    """Write weights as safetensors: an adapter in PEFT layout, or a whole model with its tokenizer."""
+    """Write weights as safetensors: an adapter in PEFT layout, or a whole model with its tokenizer.
+
+    An adapter has its tokenizer beside it where that has a mask. The mask's row is no part of it: it is a
+    function of the public rows (`models.masks`), and without it the adapter fits the public model as it is.
+    """
+    is_adapter = hasattr(trained, "peft_config")
+    # PEFT would add both embeddings to an adapter, because they have one row more than the public model's.
+    options = {"save_embedding_layers": False} if is_adapter else {}
     with quiet(), writing_weights(folder):
-        trained.save_pretrained(str(folder))  # type: ignore[operator]
-    if hasattr(trained, "peft_config"):
+        trained.save_pretrained(str(folder), **options)  # type: ignore[operator]
+    if is_adapter:
+        if public.tokenizer.mask_token is not None:
+            public.tokenizer.tokenizer.save_pretrained(str(folder))
         # PEFT leaves an empty model-card template there; the Run's own files say what the weights are.
         (folder / "README.md").unlink(missing_ok=True)
         settle_order(folder / "adapter_config.json")

@@ -37,8 +37,12 @@ def generate(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
     stop_at_eos: bool = True,
+    masks: bool = False,
 ) -> str:
-    """Continue ``prompt``; temperature 0 is greedy, and without a generator the seed is the system's."""
+    """Continue ``prompt``; temperature 0 is greedy, and without a generator the seed is the system's.
+
+    A model of screened text never writes a mask, unless ``masks`` asks for it.
+    """
     if not 0 <= temperature < math.inf:
         raise InputError(
             f"Expected a finite temperature >= 0, not {temperature}; 0 takes the likeliest token."
@@ -62,14 +66,17 @@ def generate(
                 input_ids=torch.tensor([reading], device=model.device), past_key_values=past, use_cache=True
             )
             past = output.past_key_values
-            token = _choose(output.logits[0, -1], temperature, generator)
+            logits = output.logits[0, -1].clone()
+            if tokenizer.mask_token is not None and not masks:
+                logits[tokenizer.mask_token] = -math.inf
+            token = _choose(logits, temperature, generator)
             if token in stop:
                 break
             written.append(token)
             reading = [token]
     finally:
         model.train(was_training)
-    return tokenizer.decode(written)
+    return tokenizer.decode(written, masks=masks)
 
 
 def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> int:

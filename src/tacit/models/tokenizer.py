@@ -13,14 +13,15 @@ by anybody, and the names of roles are taken to be the corpus's, not a person's.
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jinja2
 from tokenizers import AddedToken
@@ -38,17 +39,24 @@ from tacit.models.safety import (
 )
 from tacit.models.store import ModelSource, locate
 
+MASK_TEXT: Final = "<MASK>"
+"""How screened text writes what it hides. Only text that a screening wrote has it; elsewhere it is text."""
 _USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True)
 class PublicTokenizer:
-    """A tokenizer with the token that starts every text, and whether its vocabulary is public."""
+    """A tokenizer with the token that starts every text, and whether its vocabulary is public.
+
+    ``mask_token`` stands for what a screening hid, where the tokenizer has such a token. It is a control
+    token: only ``encode(masks=True)`` writes it, and no text that people wrote is encoded so.
+    """
 
     tokenizer: PreTrainedTokenizerBase
     start_token: int
     vocabulary: Vocabulary
     fingerprint: str
+    mask_token: int | None = None
 
     @classmethod
     def wrap(
@@ -61,9 +69,22 @@ class PublicTokenizer:
                 "set model.start_token to one that is."
             )
         _settle_control_tokens(tokenizer)
-        wrapped = cls(tokenizer, start_token, vocabulary, fingerprint_of(tokenizer))
+        mask = next((n for n, t in tokenizer.added_tokens_decoder.items() if t.content == MASK_TEXT), None)
+        wrapped = cls(tokenizer, start_token, vocabulary, fingerprint_of(tokenizer), mask)
         wrapped._refuse_control_tokens_from_text()
         return wrapped
+
+    def with_mask(self) -> PublicTokenizer:
+        """This tokenizer with a token for what a screening hid, whatever it had before.
+
+        The fingerprint stays the same: no other text is encoded in another way.
+        """
+        if self.mask_token is not None:
+            return self
+        tokenizer = copy.deepcopy(self.tokenizer)
+        tokenizer.add_tokens([AddedToken(MASK_TEXT, normalized=False, special=True)], special_tokens=True)
+        wrapped = self.wrap(tokenizer, start_token=self.start_token, vocabulary=self.vocabulary)
+        return replace(wrapped, fingerprint=self.fingerprint)
 
     def __len__(self) -> int:
         """Number of tokens, added ones included."""
@@ -75,12 +96,17 @@ class PublicTokenizer:
         end = self.tokenizer.eos_token_id
         return frozenset({self.start_token} if end is None else {self.start_token, end})
 
-    def encode(self, texts: Sequence[str], *, control_tokens: bool = False) -> list[list[int]]:
+    def encode(
+        self, texts: Sequence[str], *, control_tokens: bool = False, masks: bool = False
+    ) -> list[list[int]]:
         """Token ids of each text, without start or end tokens.
 
         ``control_tokens`` is for what ``render_chat`` wrote: there the markers of turns are control
-        tokens. Text that people wrote is never encoded so.
+        tokens. ``masks`` is for what a screening wrote: there ``<MASK>`` is the mask token. Text that people
+        wrote is never encoded so.
         """
+        if masks:
+            return self._encode_with_masks(texts)
         if not texts:
             return []
         try:
@@ -102,8 +128,28 @@ class PublicTokenizer:
         ids: list[list[int]] = encoded["input_ids"]
         return ids
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of some tokens; control tokens vanish."""
+    def _encode_with_masks(self, texts: Sequence[str]) -> list[list[int]]:
+        if self.mask_token is None:
+            raise InputError(
+                f"The text was screened and has {MASK_TEXT} in it, for which this model has no token; give "
+                "a Run that was trained on screened text, or give the raw text."
+            )
+        pieces = [text.split(MASK_TEXT) for text in texts]
+        encoded = iter(self.encode([piece for some in pieces for piece in some if piece]))
+        result = []
+        for some in pieces:
+            ids: list[int] = []
+            for number, piece in enumerate(some):
+                ids += [self.mask_token] if number else []
+                ids += next(encoded) if piece else []
+            result.append(ids)
+        return result
+
+    def decode(self, ids: Sequence[int], *, masks: bool = False) -> str:
+        """The text of some tokens; control tokens vanish, and ``masks`` are shown only where asked for."""
+        if masks and self.mask_token is not None and self.mask_token in ids:
+            place = list(ids).index(self.mask_token)
+            return self.decode(ids[:place]) + MASK_TEXT + self.decode(ids[place + 1 :], masks=True)
         text: str = self.tokenizer.decode(
             list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from tacit.errors import InputError, ModelError, Tampered
 from tacit.models.loading import PublicModel, best_device, load_public_model
+from tacit.models.masks import with_mask
 from tacit.models.quiet import quiet
 from tacit.models.safety import foreign_files, read_json_object
 from tacit.models.store import is_here
@@ -90,7 +91,7 @@ def _load_recorded(
             f"The public model {record.name} of {run.folder} was a folder or in tacit's cache, and is not "
             "there; restore it, or go to the folder in which the Run was trained."
         )
-    return load_public_model(
+    public = load_public_model(
         record.name,
         dtype=dtype,
         device=device,
@@ -98,6 +99,7 @@ def _load_recorded(
         trust_remote_code=trust_remote_code,
         start_token=record.start_token,
     )
+    return public if record.mask_token is None else with_mask(public)
 
 
 def _with_adapter(base: PreTrainedModel, folder: Path) -> nn.Module:

@@ -78,4 +78,5 @@ def record_of(public: PublicModel) -> PublicModelRecord:
         family=public.family,
         start_token=public.start_token,
         vocabulary=public.vocabulary,
+        mask_token=public.tokenizer.mask_token,
     )

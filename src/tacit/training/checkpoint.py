@@ -6,8 +6,10 @@ Never pickle: a checkpoint is read back from disk, and reading it must not be ab
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -25,11 +27,16 @@ _RANDOM_STATE = "random_state"
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a run is: steps taken, and what early stopping has seen on public text."""
+    """How far a run is: steps taken, and what early stopping has seen on public text.
+
+    ``account`` is that of private steps, where there are any: it is saved with the weights that they led to,
+    in one piece, so that neither is ever there without the other.
+    """
 
     step: int = 0
     best_loss: float | None = None
     checks_without_gain: int = 0
+    account: Mapping[str, Any] | None = None
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -41,15 +48,17 @@ def save_checkpoint(
     folder: Path,
     standing: Standing,
     model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    best: dict[str, Tensor] | None,
+    optimisers: Sequence[torch.optim.Optimizer],
+    best: dict[str, Tensor] | None = None,
 ) -> None:
     """Write a checkpoint; the one before it is removed only when the new one is whole."""
     tensors: dict[str, Tensor] = {_RANDOM_STATE: torch.get_rng_state()}
     for name, parameter in trainable(model).items():
         tensors[f"parameter/{name}"] = parameter.detach().contiguous()
-        for key, value in optimiser.state[parameter].items():
-            tensors[f"optimiser/{key}/{name}"] = torch.as_tensor(value).contiguous()
+        for number, optimiser in enumerate(optimisers):
+            for key, value in optimiser.state.get(parameter, {}).items():
+                if value is not None:  # SGD without momentum keeps the place of one
+                    tensors[f"optimiser-{number}/{key}/{name}"] = torch.as_tensor(value).contiguous()
         if best is not None:
             tensors[f"best/{name}"] = best[name]
     current = folder / f"step-{standing.step:08d}"
@@ -65,7 +74,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer
+    folder: Path, model: nn.Module, optimisers: Sequence[torch.optim.Optimizer]
 ) -> tuple[Standing, dict[str, Tensor] | None]:
     """Put the newest whole checkpoint back in place; a fresh standing where there is none."""
     for newest in sorted(folder.glob("step-*"), reverse=True):
@@ -74,25 +83,26 @@ def load_checkpoint(
             standing = Standing(**read_json(newest / _STANDING, "begin again"))
         except (SafetensorError, OSError, InputError, TypeError):
             continue  # a kill or a crash has cut it short; the steps since the one before are taken again
-        return standing, _put_back(tensors, model, optimiser, newest)
+        return standing, _put_back(tensors, model, optimisers, newest)
     return Standing(), None
 
 
 def _put_back(
-    tensors: dict[str, Tensor], model: nn.Module, optimiser: torch.optim.Optimizer, origin: Path
+    tensors: dict[str, Tensor], model: nn.Module, optimisers: Sequence[torch.optim.Optimizer], origin: Path
 ) -> dict[str, Tensor] | None:
     best: dict[str, Tensor] = {}
     try:
         for name, parameter in trainable(model).items():
             with torch.no_grad():
                 parameter.copy_(tensors[f"parameter/{name}"])
-            state = {
-                key.split("/")[1]: value.to(parameter.device)
-                for key, value in tensors.items()
-                if key.startswith("optimiser/") and key.split("/", 2)[2] == name
-            }
-            if state:
-                optimiser.state[parameter] = state
+            for number, optimiser in enumerate(optimisers):
+                state = {
+                    key.split("/")[1]: value.to(parameter.device)
+                    for key, value in tensors.items()
+                    if key.startswith(f"optimiser-{number}/") and key.split("/", 2)[2] == name
+                }
+                if state:
+                    optimiser.state[parameter] = state
             if f"best/{name}" in tensors:
                 best[name] = tensors[f"best/{name}"]
         torch.set_rng_state(tensors[_RANDOM_STATE])

@@ -16,6 +16,7 @@ import heapq
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tacit.corpus import Document, UserCorpus
 from tacit.errors import CorpusError
 from tacit.files import PRIVATE_FILE_MODE
 from tacit.models.likelihood import NO_LABEL
-from tacit.models.tokenizer import PublicTokenizer
+from tacit.models.tokenizer import MASK_TEXT, PublicTokenizer
 from tacit.progress import Progress, Silent
 
 IntArray = npt.NDArray[np.int64]
@@ -44,8 +45,11 @@ class EncodedCorpus:
     starts: IntArray  # piece p holds tokens[starts[p] : starts[p + 1]]
     piece_user: IntArray  # index into `users`
     users: Sequence[str]
-    user_bytes: IntArray  # UTF-8 bytes of each user's text
+    user_bytes: IntArray  # UTF-8 bytes of each user's text, masks left out
     start_token: int
+    piece_document: IntArray  # index of the document that a piece is of
+    documents: int  # in all, also those without any token
+    unlabelled: int | None = None  # a token that is read and never predicted: the mask of screened text
 
     def __len__(self) -> int:
         """Number of pieces."""
@@ -55,6 +59,14 @@ class EncodedCorpus:
     def lengths(self) -> IntArray:
         """Tokens in each piece."""
         return np.diff(self.starts)
+
+    @cached_property
+    def labels(self) -> IntArray:
+        """Tokens of each piece that are predicted."""
+        if self.unlabelled is None:
+            return self.lengths
+        masks = np.concatenate([[0], np.cumsum(self.tokens == self.unlabelled)])
+        return self.lengths - np.diff(masks[self.starts])
 
     def piece(self, index: int) -> npt.NDArray[np.int32]:
         """The tokens of one piece."""
@@ -68,6 +80,7 @@ def encode(
     block_size: int,
     storage: Path,
     end_token: int | None = None,
+    learn_masks: bool = False,
     progress: Progress | None = None,
 ) -> EncodedCorpus:
     """Tokenise a corpus into pieces of at most ``block_size`` tokens.
@@ -80,6 +93,8 @@ def encode(
             starts afresh from the start token.
         storage: file for the flat token ids, readable by its owner only.
         end_token: appended to every document where given, so that a model learns to stop.
+        learn_masks: predict the masks of a screened corpus too. Otherwise they are context alone, and a
+            document that is nothing but masks teaches nothing, not even where texts end.
         progress: told of every document.
     """
     if corpus.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
@@ -90,19 +105,23 @@ def encode(
     progress.phase("tokenising", len(corpus))
     codes = {user: code for code, user in enumerate(corpus.users)}
     user_bytes = np.zeros(len(codes), dtype=np.int64)
-    starts, piece_user = [0], []
+    starts, piece_user, piece_document = [0], [], []
+    unlabelled = tokenizer.mask_token if corpus.has_masks and not learn_masks else None
     descriptor = os.open(storage, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
     with os.fdopen(descriptor, "wb") as handle:
         for batch in _batches(corpus):
             for document, ids in zip(batch, _token_ids(batch, corpus, tokenizer), strict=True):
                 code = codes[document.user]
-                user_bytes[code] += len(document.text.encode())
+                user_bytes[code] += len(document.text.encode()) - _mask_bytes(document, corpus)
                 # A block was cut out of running text: its last token ends nothing.
-                whole = [*ids, end_token] if end_token is not None and document.tokens is None else ids
+                ends = end_token is not None and document.tokens is None
+                teaches = unlabelled is None or any(token != unlabelled for token in ids)
+                whole = [*ids, end_token] if ends and teaches else ids
                 handle.write(np.asarray(whole, dtype=np.int32).tobytes())
                 for size in piece_sizes(len(whole), block_size):
                     starts.append(starts[-1] + size)
                     piece_user.append(code)
+                    piece_document.append(document.index)
             progress.advance(len(batch))
     if starts[-1] == 0:
         raise CorpusError("The corpus has no token; check the text column and the tokenizer.")
@@ -113,7 +132,14 @@ def encode(
         users=corpus.users,
         user_bytes=user_bytes,
         start_token=tokenizer.start_token,
+        piece_document=np.asarray(piece_document, dtype=np.int64),
+        documents=len(corpus),
+        unlabelled=unlabelled,
     )
+
+
+def _mask_bytes(document: Document, corpus: UserCorpus) -> int:
+    return document.text.count(MASK_TEXT) * len(MASK_TEXT) if corpus.has_masks else 0
 
 
 def piece_sizes(tokens: int, block_size: int) -> list[int]:
@@ -141,7 +167,8 @@ def _token_ids(
     batch: Sequence[Document], corpus: UserCorpus, tokenizer: PublicTokenizer
 ) -> list[Sequence[int]]:
     texts = [document.text for document in batch if document.tokens is None]
-    encoded = iter(tokenizer.encode(texts, control_tokens=corpus.has_control_tokens))
+    control = corpus.has_control_tokens
+    encoded = iter(tokenizer.encode(texts, control_tokens=control, masks=corpus.has_masks))
     return [next(encoded) if document.tokens is None else document.tokens for document in batch]
 
 
@@ -153,11 +180,12 @@ class Batch:
     labels: torch.Tensor
     pieces: torch.Tensor  # which piece each position belongs to; -1 where the row is padded; on the CPU
     rows: IntArray  # which rows these are
+    masks: int = 0  # positions that have a token and no label
 
     @property
     def label_count(self) -> int:
         """Tokens that are predicted."""
-        return int((self.pieces >= 0).sum())
+        return int((self.pieces >= 0).sum()) - self.masks
 
 
 @dataclass(frozen=True)
@@ -172,6 +200,12 @@ class Rows:
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.pieces)
+
+    @cached_property
+    def labels(self) -> IntArray:
+        """Tokens of each row that are predicted."""
+        labels = self.corpus.labels
+        return np.array([labels[pieces].sum() for pieces in self.pieces], dtype=np.int64)
 
     def only(self, rows: IntArray) -> Rows:
         """Some of the rows, numbered anew."""
@@ -209,6 +243,8 @@ class Rows:
                 input_ids[line, begin] = self.corpus.start_token
                 input_ids[line, begin + 1 : end] = tokens[:-1]
                 labels[line, begin:end] = tokens
+                if self.corpus.unlabelled is not None:
+                    labels[line, begin:end][tokens == self.corpus.unlabelled] = NO_LABEL
                 positions[line, begin:end] = np.arange(len(tokens))
                 pieces[line, begin:end] = piece
                 begin = end
@@ -218,7 +254,8 @@ class Rows:
             if self.packed:
                 mask = _own_piece_mask(torch.from_numpy(pieces), attention, always=fixed)
                 inputs["attention_mask"] = None if mask is None else mask.to(device)
-        return Batch(inputs, torch.from_numpy(labels).to(device), torch.from_numpy(pieces), rows)
+        masks = int((pieces >= 0).sum() - (labels != NO_LABEL).sum())
+        return Batch(inputs, torch.from_numpy(labels).to(device), torch.from_numpy(pieces), rows, masks)
 
 
 def side_by_side(batches: Sequence[Batch]) -> Batch:
@@ -231,7 +268,8 @@ def side_by_side(batches: Sequence[Batch]) -> Batch:
         for name, value in first.items()
     }
     labels, pieces = (torch.cat([getattr(b, name) for b in batches]) for name in ("labels", "pieces"))
-    return Batch(inputs, labels, pieces, np.concatenate([batch.rows for batch in batches]))
+    masks = sum(batch.masks for batch in batches)
+    return Batch(inputs, labels, pieces, np.concatenate([batch.rows for batch in batches]), masks)
 
 
 def _own_piece_mask(pieces: torch.Tensor, attention: str, *, always: bool) -> torch.Tensor | None:

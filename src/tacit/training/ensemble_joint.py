@@ -171,7 +171,7 @@ def train_jointly(
         parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
     checkpoint_folder.mkdir(parents=True, exist_ok=True)
-    standing, _ = load_checkpoint(checkpoint_folder, task.model, optimiser)
+    standing, _ = load_checkpoint(checkpoint_folder, task.model, [optimiser])
     if standing.step:
         progress.remark(f"resumed at step {standing.step} of {steps}")
     progress.phase("training", steps)
@@ -192,7 +192,7 @@ def train_jointly(
         mean = float(losses.nanmean())
         progress.advance(1, f"mean loss {mean:.3f}, {seen / (time.perf_counter() - began):.0f} tokens/s")
         if (step + 1) % checkpoint_every == 0:
-            save_checkpoint(checkpoint_folder, Standing(step + 1), task.model, optimiser, None)
+            save_checkpoint(checkpoint_folder, Standing(step + 1), task.model, [optimiser])
     if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
         raise TrainingDiverged("The trained weights are not finite; lower training.learning_rate.")
     return [float(loss) for loss in losses]

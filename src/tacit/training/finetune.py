@@ -12,7 +12,7 @@ import torch
 
 from tacit.errors import TrainingDiverged
 from tacit.files import write_json
-from tacit.models.adapters import layout_of, save_weights
+from tacit.models.adapters import WeightsLayout, layout_of, save_weights
 from tacit.models.loading import best_dtype
 from tacit.privacy import Guarantee, Unit
 from tacit.progress import Progress, Silent
@@ -55,14 +55,8 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
         progress=progress,
         public_check=public_check,
     )
-    if not all(bool(torch.isfinite(parameter).all()) for parameter in trainable(task.model).values()):
-        raise TrainingDiverged("The trained weights are not finite; lower training.learning_rate.")
-    layout = layout_of(recipe.adapter)
-    weights = builder.folder / layout
-    if weights.exists():  # left by a run that was killed while it saved
-        shutil.rmtree(weights)
-    private = guarantee_of(prepared).kind != "public"
-    save_weights(task.model, weights, prepared.public, holds_private_text=private)
+    guarantee = guarantee_of(prepared)
+    layout = save_trained(task, prepared, builder, holds_private_text=guarantee.kind != "public")
     _record(builder, prepared, outcome)
     prepared.corpus.whole.close()
     return builder.finish(
@@ -70,13 +64,27 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
         recipe=recipe.to_json(),
         public_model=record_of(prepared.public),
         weights=layout,
-        guarantee=guarantee_of(prepared).to_json(),
+        guarantee=guarantee.to_json(),
         corpus_fingerprint=prepared.corpus.whole.fingerprint,
         seeded=recipe.training.seed is not None,
     )
 
 
-def task_for(prepared: Prepared, *, base_dropout: bool = True) -> NextTokenTask:
+def save_trained(
+    task: NextTokenTask, prepared: Prepared, builder: RunBuilder, *, holds_private_text: bool
+) -> WeightsLayout:
+    """Write the trained weights into the Run; weights that are not finite are not released."""
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in trainable(task.model).values()):
+        raise TrainingDiverged("The trained weights are not finite; lower training.learning_rate.")
+    layout = layout_of(prepared.recipe.adapter)
+    weights = builder.folder / layout
+    if weights.exists():  # left by a run that was killed while it saved
+        shutil.rmtree(weights)
+    save_weights(task.model, weights, prepared.public, holds_private_text=holds_private_text)
+    return layout
+
+
+def task_for(prepared: Prepared, *, base_dropout: bool = True, fused: bool = True) -> NextTokenTask:
     """The model, its adapter and its rows, ready to train."""
     recipe = prepared.recipe
     use_threads(recipe.performance)
@@ -86,7 +94,12 @@ def task_for(prepared: Prepared, *, base_dropout: bool = True) -> NextTokenTask:
     able = prepared.public.family == "transformer" or best_dtype(device) == torch.bfloat16
     autocast = able and dtype_of(recipe.model, device) == torch.bfloat16 and recipe.adapter.kind != "lora"
     return NextTokenTask(
-        prepared.public, recipe.adapter, prepared.rows, autocast=autocast, base_dropout=base_dropout
+        prepared.public,
+        recipe.adapter,
+        prepared.rows,
+        autocast=autocast,
+        base_dropout=base_dropout,
+        fused=fused,
     )
 
 

@@ -1,4 +1,4 @@
-"""The optimisation loop: AdamW, one schedule, clipping, checkpoints, early stop on public text only."""
+"""The optimisation loop: one schedule, clipping, checkpoints, early stop on public text only."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tacit.progress import Progress
 from tacit.recipes import EarlyStopSection
 from tacit.training.checkpoint import Standing, load_checkpoint, save_checkpoint, trainable
 from tacit.training.encoding import Batch, IntArray
+from tacit.training.optimisers import optimiser_for
 from tacit.training.schedule import Steps
 
 Objective = Callable[[Batch], Tensor]
@@ -63,12 +64,10 @@ def optimise(
     """
     parameters = trainable(model)
     settings = schedule.training
-    optimiser = torch.optim.AdamW(
-        parameters.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-    )
+    optimiser = optimiser_for(list(parameters.values()), settings)
     torch.manual_seed(schedule.seed)
     checkpoint_folder.mkdir(parents=True, exist_ok=True)
-    standing, best = load_checkpoint(checkpoint_folder, model, optimiser)
+    standing, best = load_checkpoint(checkpoint_folder, model, [optimiser])
     if standing.step:
         progress.remark(f"resumed at step {standing.step} of {schedule.steps}")
     progress.phase("training", schedule.steps)
@@ -90,7 +89,7 @@ def optimise(
             stopped = _gave_up(standing, public_check)
         progress.advance(1, f"loss {loss:.3f}, {seen / (time.perf_counter() - began):.0f} tokens/s")
         if standing.step % checkpoint_every == 0:
-            save_checkpoint(checkpoint_folder, standing, model, optimiser, best)
+            save_checkpoint(checkpoint_folder, standing, model, [optimiser], best)
     if best is not None:
         with torch.no_grad():
             for name, parameter in parameters.items():

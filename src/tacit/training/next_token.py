@@ -33,6 +33,7 @@ class NextTokenTask:
         *,
         autocast: bool,
         base_dropout: bool = True,
+        fused: bool = True,
     ) -> None:
         self._base = public.model
         self._base_dropout = base_dropout
@@ -42,10 +43,11 @@ class NextTokenTask:
         self._rows = rows
         self._trunk_layers = adapter.trunk_layers
         self._trunk: TrunkCache | None = None
-        self._autocast = autocast
+        self.autocast = autocast
         self._batch_arguments = batch_arguments(public)
         self.model: nn.Module = attach(public.model, adapter)
-        if public.family == "transformer":
+        # Who wants each example's gradient has to see adapters as layers of their own.
+        if fused and public.family == "transformer":
             fuse_lora(self.model)
 
     def cache_trunk(self, performance: PerformanceSection, folder: Path, progress: Progress) -> None:
@@ -72,8 +74,8 @@ class NextTokenTask:
         """Sum of the losses of the batch's labels."""
         if not self._base_dropout:
             self._set_mode()
-        with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self._autocast):
-            return self._loss.summed(partial(self._logits, batch), batch.labels)
+        with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self.autocast):
+            return self._loss.summed(partial(self.logits, batch), batch.labels)
 
     def mean_loss_of(self, batches: Iterable[Batch]) -> float:
         """Mean loss per label over some batches, without gradients."""
@@ -92,10 +94,11 @@ class NextTokenTask:
                     own.train()
 
     def _trunk_states(self, batch: Batch) -> Tensor:
-        with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self._autocast):
+        with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self.autocast):
             return trunk_states(self._base, self._trunk_layers, batch.inputs)
 
-    def _logits(self, batch: Batch) -> Tensor:
+    def logits(self, batch: Batch) -> Tensor:
+        """The logits of a batch, through the trunk where there is one."""
         if not self._trunk_layers:
             return logits_of(self.model, batch)
         if self._trunk is not None:
@@ -129,8 +132,9 @@ def can_pack(public: PublicModel) -> bool:
     size = 4
     tokens = np.arange(1, 2 * size + 1, dtype=np.int32) % len(public.tokenizer)
     starts = np.array([0, size, 2 * size])
+    one_user = np.zeros(2, np.int64)
     pieces = EncodedCorpus(
-        tokens, starts, np.zeros(2, np.int64), [""], np.zeros(1, np.int64), public.start_token
+        tokens, starts, one_user, [""], np.zeros(1, np.int64), public.start_token, np.arange(2), 2
     )
     arguments = {"attention": attention, "pad_token": public.start_token, "device": public.model.device}
     together = lay_out(pieces, block_size=2 * size, packing=True).batch(np.array([0]), **arguments)

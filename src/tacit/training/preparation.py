@@ -11,6 +11,7 @@ import torch
 from tacit.corpus import HeldOutSplit, UserCorpus, read_corpus, split_held_out
 from tacit.errors import RecipeError
 from tacit.models.loading import PublicModel, best_device, best_dtype, load_public_model
+from tacit.models.masks import with_mask
 from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
 from tacit.progress import Progress
 from tacit.recipes import HeldOutSection, ModelSection, Recipe
@@ -81,13 +82,16 @@ def gather(recipe: Recipe, storage: Path, progress: Progress) -> Materials:
     )
     if recipe.method == "submix":
         public.require_public()
+    if corpus.whole.has_masks:
+        public = with_mask(public)
     block_size = fitting_block_size(recipe.training.block_size, public)
     encoded = encode(
         corpus.train,
-        tokenizer,
+        public.tokenizer,
         block_size=block_size,
         storage=storage / "tokens.int32",
         end_token=tokenizer.tokenizer.eos_token_id,
+        learn_masks=recipe.training.learn_masks,
         progress=progress,
     )
     # A recurrent state cannot be told to ignore what came before in its row: an LSTM's rows hold one piece.

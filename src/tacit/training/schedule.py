@@ -93,8 +93,8 @@ class Schedule:
         return self._epoch(epoch)[first : first + self.training.accumulate]
 
     def tokens_of(self, step: int) -> int:
-        """Tokens that a 0-based step predicts: every position of a row is one."""
-        return sum(int(self.rows.lengths[rows].sum()) for rows in self.batches_of(step))
+        """Tokens that a 0-based step predicts; a step of masks alone counts as one, and changes nothing."""
+        return max(1, sum(int(self.rows.labels[rows].sum()) for rows in self.batches_of(step)))
 
     def _epoch(self, epoch: int) -> list[IntArray]:
         if epoch not in self._current:

@@ -1,0 +1,99 @@
+"""The sections of private training: what decides a guarantee, and nothing that only decides quality."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tacit.recipes.fields import Count, Flag, Name, Real, Section, Whole
+
+Adjacency = Literal["add-remove", "replace-one"]
+Chance = Annotated[Real, Field(ge=0, le=1)]
+
+
+class PrivacySection(Section):
+    """DP-SGD: every field decides what is promised, and no other section does.
+
+    epsilon           what the noise is calibrated to, at `delta` and for `adjacency`; or give
+    noise_multiplier  the noise itself, in clipping bounds
+    clip              the largest norm of what one example adds to a step
+    unit              whose text an example is: one document's (one data point's), or all of one user's
+    adjacency         which neighbours `epsilon` is for; the plan and the Run tell both
+    examples          the number of examples, where it is public; else the counted one is taken as public
+    group             DP micro-batching: so many examples share one clipped mean, and the noise doubles
+    secure_noise      every value of the noise from the operating system instead of a generator it seeds
+    """
+
+    epsilon: Annotated[Real, Field(gt=0, le=500)] | None = None
+    noise_multiplier: Annotated[Real, Field(ge=0, le=1000)] | None = None
+    delta: Annotated[Real, Field(gt=0, lt=1)]
+    clip: Annotated[Real, Field(gt=0, le=1e6)] = 1.0
+    clipping: Literal["flat", "automatic"] = "flat"
+    unit: Literal["example", "user"] = "example"
+    adjacency: Adjacency = "add-remove"
+    examples: Count | None = None
+    group: Annotated[Whole, Field(ge=1, le=10**6)] = 1
+    secure_noise: Flag = False
+
+    @model_validator(mode="after")
+    def _noise_is_given_once(self) -> Self:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            given = "both are there" if self.epsilon is not None else "neither is there"
+            raise ValueError(
+                "give either 'epsilon', which the noise is calibrated to, or 'noise_multiplier' "
+                f"({given}), e.g. epsilon: 8"
+            )
+        return self
+
+
+class ConfidentialitySection(Section):
+    """What is known of the screening of `method: crt`, for the certificate.
+
+    calibration       the file that `tacit corpus calibrate` wrote: both miss rates as measured; or give
+    gamma             the share of secrets that the policy misses, as assumed; by default all are missed
+    delta2            the share that the conservative policy misses too, as assumed; 0 without such a policy
+    differing_points  u: data points that differ when all secrets are masked, counted by screening twice
+    """
+
+    calibration: Name | None = None
+    gamma: Chance | None = None
+    delta2: Chance | None = None
+    differing_points: Annotated[Whole, Field(ge=0, le=10**9)] | None = None
+
+    @model_validator(mode="after")
+    def _measured_or_assumed(self) -> Self:
+        for name in ("gamma", "delta2"):
+            if self.calibration is not None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"'{name}' is either measured (calibration) or assumed ({name}), not both; remove one"
+                )
+        return self
+
+
+class PublicPhaseSection(Section):
+    """The passes over the public data points of `method: crt`; what is not given is as in `training`.
+
+    With `optimiser_state: separate`, noisy moments of private steps never scale the steps on public text,
+    nor the other way round. Both are post-processing: the guarantee is the same.
+    """
+
+    learning_rate: Annotated[Real, Field(gt=0, le=100)] | None = None
+    batch_size: Count | None = None
+    optimiser_state: Literal["separate", "shared"] = "separate"
+
+
+class SelectiveSection(Section):
+    """Selective DP-SGD: which tokens are sensitive, and how the noise on hidden states is bounded.
+
+    screened      what `tacit corpus screen` made of this corpus: what it masked is sensitive
+    spans         sensitive stretches of a document whose states are noised one by one; after the last of
+                  them, the rest of the document is one more
+    state_clip    the largest norm of a hidden state behind a sensitive stretch
+    perfect       the policy misses nothing: the operator's word, on which the whole guarantee rests
+    """
+
+    screened: Name
+    spans: Annotated[Whole, Field(ge=1, le=10_000)] = 8
+    state_clip: Annotated[Real, Field(gt=0, le=1e6)] = 1.0
+    perfect: Flag = False

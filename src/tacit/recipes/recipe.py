@@ -1,0 +1,189 @@
+"""A whole recipe: which sections belong to which method, and what contradicts what."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, Self
+
+from pydantic import model_validator
+
+from tacit.recipes.fields import Name, Section
+from tacit.recipes.private import (
+    ConfidentialitySection,
+    PrivacySection,
+    PublicPhaseSection,
+    SelectiveSection,
+)
+from tacit.recipes.sections import (
+    AdapterSection,
+    CorpusSection,
+    EnsembleSection,
+    HeldOutSection,
+    ModelSection,
+    PerformanceSection,
+    TrainingSection,
+)
+
+Method = Literal["finetune", "submix", "dpsgd", "crt", "selective"]
+
+PRIVATE_METHODS: Final = ("dpsgd", "crt", "selective")
+# Sections that are there for some methods only, and whether these have them without being asked.
+_METHODS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "ensemble": ("submix",),
+    "privacy": PRIVATE_METHODS,
+    "confidentiality": ("crt",),
+    "public_phase": ("crt",),
+    "selective": ("selective",),
+}
+_HAVE_DEFAULTS: Final = ("ensemble", "confidentiality", "public_phase")
+
+
+class Recipe(Section):
+    """A whole recipe for `tacit train`."""
+
+    method: Method = "finetune"
+    output: Name
+    model: ModelSection = ModelSection()
+    corpus: CorpusSection
+    held_out: HeldOutSection | None = HeldOutSection()
+    adapter: AdapterSection = AdapterSection()
+    training: TrainingSection = TrainingSection()
+    ensemble: EnsembleSection | None = None
+    privacy: PrivacySection | None = None
+    confidentiality: ConfidentialitySection | None = None
+    public_phase: PublicPhaseSection | None = None
+    selective: SelectiveSection | None = None
+    performance: PerformanceSection = PerformanceSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_method_brings_its_defaults(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        method = content.get("method")
+        for name in _HAVE_DEFAULTS:
+            if method in _METHODS_OF[name] and content.get(name) is None:
+                content = content | {name: {}}
+        privacy = content.get("privacy")
+        if method in ("crt", "selective") and isinstance(privacy, dict):
+            # A secret is replaced and its data point stays: there is one kind of neighbours.
+            content = content | {"privacy": {"adjacency": "replace-one"} | privacy}
+        return content
+
+    @model_validator(mode="after")
+    def _sections_fit_the_method(self) -> Self:
+        for name, methods in _METHODS_OF.items():
+            if getattr(self, name) is not None and self.method not in methods:
+                raise ValueError(
+                    f"the section '{name}' is for method {_either(methods)}, not '{self.method}'; remove it "
+                    f"or set method={methods[0]}"
+                )
+        if self.method == "submix":
+            self._check_ensemble()
+        elif self.method in PRIVATE_METHODS:
+            self._check_private()
+        return self
+
+    def _check_private(self) -> None:
+        if self.privacy is None:
+            raise ValueError(
+                f"method '{self.method}' needs a section 'privacy'; give for example privacy.epsilon=8 and "
+                "privacy.delta=1e-5"
+            )
+        if self.training.early_stop is not None:
+            raise ValueError(
+                f"method '{self.method}' takes the number of steps that its account is for; remove "
+                "'training.early_stop' and give training.epochs or training.max_steps"
+            )
+        # The public passes of crt are clipped as plain training is.
+        if self.method != "crt" and self.training.clip != TrainingSection.model_fields["clip"].default:
+            raise ValueError(
+                f"'training.clip' would be ignored by method '{self.method}', which clips every example; "
+                "remove it and set privacy.clip"
+            )
+        if self.corpus.blocks is not None and (self.method != "dpsgd" or self.privacy.unit == "user"):
+            raise ValueError(
+                "'corpus.blocks' tears data points and users apart; remove it, or set method=dpsgd with "
+                "privacy.unit=example, where a block is an example"
+            )
+        if self.method == "dpsgd":
+            return
+        if self.privacy.adjacency != "replace-one":
+            raise ValueError(
+                f"with method '{self.method}' a secret is replaced and its text stays, which is "
+                "'replace-one'; remove privacy.adjacency"
+            )
+        if self.privacy.unit != "example":
+            raise ValueError(
+                f"method '{self.method}' protects secrets in data points, not users; remove privacy.unit, or "
+                "set method=dpsgd"
+            )
+        if self.method == "selective":
+            self._check_selective(self.privacy)
+        elif self.corpus.screened is False:
+            raise ValueError(
+                "method 'crt' learns from what tacit corpus screen wrote; give that file and remove "
+                "corpus.screened"
+            )
+
+    def _check_selective(self, privacy: PrivacySection) -> None:
+        if self.selective is None:
+            raise ValueError(
+                "method 'selective' needs 'selective.screened', the file of tacit corpus screen that says "
+                "what is sensitive; give selective.screened=FILE"
+            )
+        if self.adapter.kind != "full":
+            raise ValueError(
+                "method 'selective' is for LSTMs with one layer, all of whose weights are trained; set "
+                "adapter.kind=full"
+            )
+        for name in ("group", "clipping", "examples"):
+            if getattr(privacy, name) != PrivacySection.model_fields[name].default:
+                raise ValueError(f"'privacy.{name}' is not for method 'selective'; remove it")
+        if self.training.max_steps is not None:
+            raise ValueError(
+                "method 'selective' is accounted by its passes over the text; remove training.max_steps and "
+                "give training.epochs"
+            )
+
+    def _check_ensemble(self) -> None:
+        # How long a member learns, and on what shapes, must not depend on what any part holds.
+        if self.training.max_steps is None:
+            raise ValueError(
+                "method 'submix' needs 'training.max_steps', the public number of steps that every member "
+                "takes; give for example training.max_steps=200"
+            )
+        if self.training.early_stop is not None:
+            raise ValueError(
+                "with method 'submix' every member takes training.max_steps steps; remove "
+                "'training.early_stop'"
+            )
+        if self.training.optimiser != "adamw":
+            raise ValueError("members of method 'submix' are trained by AdamW; remove training.optimiser")
+        if self.corpus.screened is True:
+            raise ValueError(
+                "method 'submix' reads no screened corpus, whose duplicates were found across parts; give "
+                "the raw text, or another method"
+            )
+        if self.ensemble is not None and self.ensemble.joint is True:
+            self._refuse_what_cannot_be_joint()
+
+    def _refuse_what_cannot_be_joint(self) -> None:
+        if self.adapter.kind != "lora":
+            raise ValueError(
+                f"members of adapter.kind '{self.adapter.kind}' share no layer and are trained one by one; "
+                "set ensemble.joint=false, or adapter.kind=lora"
+            )
+        if self.adapter.dropout:
+            raise ValueError(
+                f"adapter.dropout={self.adapter.dropout:g} is not possible for members trained jointly; set "
+                "ensemble.joint=false, or adapter.dropout=0"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form, as saved in a Run."""
+        return self.model_dump(mode="json")
+
+
+def _either(methods: tuple[str, ...]) -> str:
+    quoted = [f"'{method}'" for method in methods]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"

@@ -19,10 +19,11 @@ from tacit.privacy.conversions import (
     rdp_group,
     rdp_to_dp,
 )
+from tacit.privacy.dpsgd import Adjacency
 
 DELTA: Final = 1e-5  # at which a Renyi bound is shown as (epsilon, delta)
-Kind = Literal["none", "public", "empirical", "rop", "rdp", "dp"]
-Unit = Literal["user", "block", "part"]
+Kind = Literal["none", "public", "empirical", "rop", "rdp", "dp", "confidentiality"]
+Unit = Literal["user", "block", "part", "example", "secret"]
 
 Neighbours = Literal["removed part", "null part", "changed part"]
 _NEIGHBOURS: dict[Neighbours, str] = {
@@ -32,6 +33,12 @@ _NEIGHBOURS: dict[Neighbours, str] = {
     ),
     "changed part": "neighbours: one part's text is changed arbitrarily; the number of parts is public",
 }
+_ADJACENT: dict[Adjacency, str] = {
+    "add-remove": "neighbours: one {unit}'s text more or less (add-remove)",
+    "replace-one": "neighbours: one {unit}'s text is replaced by another (replace-one)",
+}
+_MASKED = "neighbours: a secret is replaced by <MASK> where it stands, and its data point stays (replace-one)"
+About = Literal["each secret", "a random secret", "a group of secrets"]
 _ONE_DIRECTIONAL = (
     "One-directional (paper): bounds how far this corpus' answers are from a neighbour's; the reverse may be "
     "larger."
@@ -43,6 +50,7 @@ _HEADLINES = {
     "rop": "instance-specific, not DP",
     "rdp": "Renyi differential privacy",
     "dp": "differential privacy",
+    "confidentiality": "confidentiality of secrets",
 }
 
 
@@ -53,11 +61,13 @@ class Guarantee:
     kind        ``none``: made from private text without protection. ``public``: made from text that was
                 declared public; there is nobody to protect. ``empirical``: attacks were tried, nothing is
                 proven. ``rop``: Renyi operational privacy, measured on this corpus and partition and true of
-                no other. ``rdp`` and ``dp``: true of every corpus.
-    unit        whose text is at stake: one ``user``, one ``block`` of tokens, or one ``part`` of a partition.
+                no other. ``rdp`` and ``dp``: true of every corpus. ``confidentiality``: of what a secret
+                says, compared with a mask in its place; not of the text around it.
+    unit        whose text is at stake: one ``user``, one ``block`` of tokens, one ``part`` of a partition,
+                one training ``example``, or one ``secret`` in the text.
     order       the Renyi order (``rop``, ``rdp``).
-    epsilon     the bound in nats.
-    delta       the failure probability (``dp``).
+    epsilon     the bound in nats; infinite (``dp``, ``confidentiality``) where nothing is promised after all.
+    delta       the failure probability (``dp``, ``confidentiality``).
     assumptions what must be true for the statement to hold.
     caveat      what the reader must not conclude.
     outside     choices that were made on the private text and that no statement here covers.
@@ -85,9 +95,11 @@ class Guarantee:
             check_renyi(self.order, self.epsilon)
             if self.epsilon == 0:
                 raise InputError("epsilon=0: a Renyi guarantee has a loss above 0; what is free is 'public'.")
-        elif self.kind == "dp":
+        elif self.kind in ("dp", "confidentiality"):
             if self.epsilon is None or self.delta is None or self.order is not None:
-                raise InputError("a guarantee of kind 'dp' has an epsilon and a delta, and no order.")
+                raise InputError(
+                    f"a guarantee of kind '{self.kind}' has an epsilon and a delta, and no order."
+                )
             check_epsilon(self.epsilon)
             if self.delta:
                 check_delta(self.delta)
@@ -178,6 +190,98 @@ class Guarantee:
             outside=outside,
         )
 
+    @classmethod
+    def dp_sgd(
+        cls,
+        *,
+        epsilon: float,
+        delta: float,
+        adjacency: Adjacency,
+        unit: Literal["example", "user"] = "example",
+        outside: tuple[str, ...] = (),
+    ) -> Guarantee:
+        """DP-SGD: the weights with and without one example's or one user's text, or with another in place."""
+        caveat = "Holds for one example: a person whose text is in several is a group of as many."
+        if unit == "user":
+            caveat = "Holds for all of one user's text together."
+        if math.isinf(epsilon):
+            caveat = "No finite epsilon: so little noise protects nobody."
+        return cls(
+            kind="dp",
+            unit=unit,
+            epsilon=epsilon,
+            delta=delta,
+            assumptions=(
+                _ADJACENT[adjacency].format(unit=unit),
+                f"every step samples each {unit} by an independent coin, clips, and adds Gaussian noise",
+                "each gradient is a function of the example alone, and empty batches take their step",
+            ),
+            caveat=caveat,
+            outside=outside,
+        )
+
+    @classmethod
+    def confidentiality(
+        cls,
+        *,
+        epsilon: float,
+        delta: float,
+        about: About,
+        assumptions: tuple[str, ...] = (),
+        group: int = 1,
+        outside: tuple[str, ...] = (),
+    ) -> Guarantee:
+        """CRT: the weights with a secret, and with a mask in its place.
+
+        ``each secret``      whatever it is, as long as its data point is private (Definition 2)
+        ``a random secret``  drawn like those whose miss rates were measured (Definition 4)
+        """
+        caveat = {
+            "each secret": "Protects what a secret says, not that there is one.",
+            "a random secret": (
+                "Holds for a secret drawn at random, not for each: one that both policies miss is trained on "
+                "as it stands."
+            ),
+            "a group of secrets": f"For secrets in up to {group} data points together.",
+        }[about]
+        if math.isinf(epsilon):
+            caveat = "No finite epsilon: nothing is promised."
+        return cls(
+            kind="confidentiality",
+            unit="secret",
+            epsilon=epsilon,
+            delta=delta,
+            assumptions=(_MASKED, f"about: {about}", *assumptions),
+            caveat=caveat,
+            outside=outside,
+            group=group,
+        )
+
+    @classmethod
+    def selective(
+        cls, *, epsilon: float, delta: float, perfect_policy: bool, outside: tuple[str, ...] = ()
+    ) -> Guarantee:
+        """Selective DP-SGD (Shi et al. 2021): its epsilon with a policy that misses nothing, else infinite.
+
+        A secret that the policy misses is trained on without noise, so that no finite epsilon is true.
+        """
+        return cls(
+            kind="confidentiality",
+            unit="secret",
+            epsilon=epsilon if perfect_policy else math.inf,
+            delta=delta if perfect_policy else 0.0,
+            assumptions=(
+                "neighbours: a sensitive span is replaced by another sensitive one (selective DP)",
+                *(("the policy labels every secret, as declared",) if perfect_policy else ()),
+            ),
+            caveat=(
+                "Void as soon as the policy misses one secret; one that misses none could redact instead."
+                if perfect_policy
+                else "No finite epsilon: a secret that the policy misses is trained on without protection."
+            ),
+            outside=outside,
+        )
+
     def to_dp(self, delta: float, *, formula: DpFormula = "tight") -> Guarantee:
         """The (epsilon, delta) form of a Renyi guarantee."""
         order, epsilon = self._renyi("converted to (epsilon, delta)")
@@ -238,8 +342,23 @@ class Guarantee:
         return next((name for name, words in _NEIGHBOURS.items() if words in self.assumptions), None)
 
     @property
+    def adjacency(self) -> Adjacency | Literal["mask"] | None:
+        """Which worlds are compared, where they differ in one example's text, one user's, or in a secret."""
+        if _MASKED in self.assumptions:
+            return "mask"
+        words = {name: text.format(unit=self.unit) for name, text in _ADJACENT.items()}
+        return next((name for name, text in words.items() if text in self.assumptions), None)
+
+    @property
+    def promises(self) -> bool:
+        """Whether there is a formal statement that could be false: one with a finite bound."""
+        return self.kind in ("rop", "rdp", "dp", "confidentiality") and self.epsilon != math.inf
+
+    @property
     def numbers(self) -> str:
         """The bound alone, e.g. ``(order 2, epsilon 2)``; empty where there is none."""
+        if self.kind in ("dp", "confidentiality") and self.epsilon == math.inf:
+            return "without a finite epsilon"
         if self.order is not None:
             return f"(order {_figure(self.order)}, epsilon {_figure(self.epsilon)})"
         if self.epsilon is not None:
@@ -251,6 +370,8 @@ class Guarantee:
         headline = " ".join(filter(None, (_HEADLINES[self.kind], self.numbers)))
         if self.kind == "rdp":
             headline += f", which implies {self._as_dp()}"
+        if self.adjacency in _ADJACENT:
+            headline += f", {self.adjacency}"
         outside = f" Outside any guarantee: {'; '.join(self.outside)}." if self.outside else ""
         return f"{headline} (unit: {self.unit}). {self.caveat}{outside}"
 

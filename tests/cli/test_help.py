@@ -20,6 +20,7 @@ import typer
 import yaml
 
 from tacit.cli.app import app
+from tacit.corpus import SimulationPlan, write_customersim
 from tacit.ledger import default_ledger
 from tacit.recipes import parse_recipe
 from tests.cli.conftest import RECIPE, Tacit, write_corpus
@@ -61,6 +62,9 @@ OUTPUTS: dict[tuple[str, ...], tuple[int, ...]] = {
     ("corpus", "simulate"): (1,),
     ("corpus", "plant"): (2, 3),
     ("corpus", "partition"): (2,),
+    ("corpus", "screen"): (2,),
+    ("corpus", "calibrate"): (1,),
+    ("corpus", "convert"): (3,),
     ("models", "create"): (1,),
 }
 
@@ -75,6 +79,8 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
         rows = [json.loads(line) for line in (folder / "dialogues.jsonl").read_text().splitlines()]
         renamed = [{"author": row["user"], "body": row["text"]} for row in rows]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in renamed))
+    if path in (("corpus", "screen"), ("corpus", "calibrate"), ("corpus", "convert")):
+        write_labelled_corpora(folder)
     pq.write_table(pa.table({"sender": ["a", "b"], "body": ["one", "two"]}), folder / "mail.parquet")
     arguments = shlex.split(example)[1:]
     if "runs/first" in arguments:
@@ -113,6 +119,17 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
     else:
         assert result.code == 0, result.err
         assert result.out
+
+
+def write_labelled_corpora(folder: Path) -> None:
+    write_customersim(SimulationPlan(users=4, dialogues_per_user=2), folder / "sim.jsonl")
+    spans = [{"slot": "Ref", "start": 7, "end": 15, "value": "AB12CD34"}]
+    turns = [{"speaker": "SYSTEM", "text": "It is  AB12CD34.", "spans": spans}]
+    (folder / "multiwoz.jsonl").write_text(json.dumps({"dialogue_id": "MUL1", "turns": turns}) + "\n")
+    slots = [{"slot": "phone_number", "start": 5, "exclusive_end": 13}]
+    frames = [{"service": "Hotels_1", "slots": slots}]
+    said = [{"speaker": "USER", "utterance": "Call 555-0101.", "frames": frames}]
+    (folder / "dialogues_001.json").write_text(json.dumps([{"dialogue_id": "1_0", "turns": said}]))
 
 
 def plant_canaries(tacit: Tacit) -> str:

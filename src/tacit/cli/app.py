@@ -15,6 +15,7 @@ from tacit.cli import (
     compare,
     console,
     corpus,
+    corpus_screening,
     evaluate,
     generate,
     keys,
@@ -32,6 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+corpus.app.command("screen")(corpus_screening.screen)
+corpus.app.command("calibrate")(corpus_screening.calibrate)
+corpus.app.command("convert")(corpus_screening.convert)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(models.app, name="models")
 app.add_typer(account.app, name="account")

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from tacit.corpus import UserCorpus
     from tacit.models.tokenizer import PublicTokenizer
 
-app = typer.Typer(no_args_is_help=True, help="Whose text is whose: count, simulate, plant, partition.")
+app = typer.Typer(
+    no_args_is_help=True, help="Whose text is whose: count, simulate, plant, partition, screen."
+)
 
 CorpusPath = Annotated[str, typer.Argument(metavar="CORPUS", help="File, folder, or datasets id.")]
 ModelOption = Annotated[str, typer.Option(help="Model whose tokenizer counts and cuts.")]

@@ -60,7 +60,7 @@ _NUMBERS = (
     Pattern("SSN", r"\d{3}(?P<dash>[- ])\d{2}(?P=dash)\d{4}(?!-)", validation.ssn),
     Pattern("CARD", r"\d(?:[ -]?\d){11,18}", validation.card),
     Pattern("PHONE", rf"\d{_GAP}(?:\d{_GAP}){{5,17}}\d(?: ?(?:x|ext\.?) ?\d{{1,6}})?", validation.phone),
-    Pattern("NUMBER", r"\d(?:[-/]?\d){5,}"),
+    Pattern("NUMBER", r"\d(?:[-/]?\d){5,}|\d(?:[ /-]?\d){9,}"),
     _CODE,
 )
 # The same where it begins with a letter.

@@ -14,6 +14,7 @@ _LEAST_IBAN, _MOST_IBAN = 15, 34
 _LEAST_PHONE, _MOST_PHONE = 7, 15
 _CODE_DIGITS = 3
 _LEAST_CODE = 6
+_LEAST_JOINED_CODE = 9
 
 
 def digits_of(text: str) -> str:
@@ -88,7 +89,7 @@ def phone(text: str) -> int:
     """7 to 15 digits (ITU E.164) that are not a list of small numbers."""
     digits = digits_of(re.split(r"(?i)x|ext", text)[0])
     groups = re.findall(r"\d+", text)
-    telling = any(len(group) >= 3 for group in groups) or len(groups) >= 4
+    telling = any(len(group) >= 3 for group in groups) or all(len(group) == 2 for group in groups)
     return len(text) if _LEAST_PHONE <= len(digits) <= _MOST_PHONE and telling else 0
 
 
@@ -101,7 +102,8 @@ def code(text: str) -> int:
     if _MEASURE.fullmatch(text) or (_WORD_AND_NUMBER.fullmatch(text) and digits < _CODE_DIGITS):
         return 0
     if ("-" in text or "/" in text) and digits < _CODE_DIGITS:
-        return 0
+        # "COVID-19" is a word; a longer one in capitals is none.
+        return len(text) if text == text.upper() and letters + digits >= _LEAST_JOINED_CODE else 0
     return len(text)
 
 

@@ -29,7 +29,8 @@ from tacit.corpus.screening.regexes import RegexScorer
 from tacit.corpus.screening.scores import Scorer
 from tacit.corpus.screening.tagger_rules import PAPER_CONSERVATIVE, PAPER_REDACT, Rule
 from tacit.errors import InputError, RecipeError
-from tacit.recipes import Flag, Name, Real, Section, Whole, first_problem, read_mapping
+from tacit.recipes import first_problem, read_mapping
+from tacit.recipes.fields import Flag, Name, Real, Section, Whole
 
 Threshold = Annotated[Real, Field(gt=0, le=1)]
 MissRate = Annotated[Real, Field(ge=0, le=1)]

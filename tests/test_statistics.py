@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import InputError
-from tacit.statistics import Estimate, Side, bootstrap_over_users, clopper_pearson, percentile_interval
+from tacit.statistics import (
+    FEW_USERS,
+    Estimate,
+    Side,
+    bootstrap_over_users,
+    bounded_mean,
+    clopper_pearson,
+    percentile_interval,
+)
 
 
 def test_clopper_pearson_matches_published_values() -> None:
@@ -122,6 +130,40 @@ def test_bootstrap_edge_cases() -> None:
     for bad in ([], [[math.nan, 1.0]], [1.0, 2.0]):
         with pytest.raises(InputError, match="sums"):
             bootstrap_over_users(bad, ratio)
+
+
+@pytest.mark.parametrize(("count", "most_misses"), [(1, 0.05), (3, 0.05), (10, 0.05), (FEW_USERS, 0.12)])
+def test_bounded_means_cover_with_few_values(count: int, most_misses: float) -> None:
+    # Exposures among 100 where nothing is memorised: skewed, and with an end that is reached.
+    ranks = np.arange(1, 101)
+    bits = math.log2(100) - np.log2(ranks)
+    generator = np.random.default_rng(4)
+    missed = 0
+    for _ in range(400):
+        drawn = bits[generator.integers(0, 100, count)]
+        found = bounded_mean(drawn, least=0, most=math.log2(100), of="canaries")
+        assert 0 <= found.low <= found.value <= found.high <= math.log2(100)
+        missed += not found.low <= bits.mean() <= found.high
+    assert missed / 400 <= most_misses
+
+
+def test_bounded_means_of_equal_values_claim_no_certainty() -> None:
+    for count in (1, 3, 200):
+        found = bounded_mean([13.3] * count, least=0, most=13.3, of="canaries")
+        assert found.value == pytest.approx(13.3)
+        assert found.high == pytest.approx(13.3)
+        assert found.low == pytest.approx(max(0, 13.3 - 13.3 * math.sqrt(math.log(40) / 2 / count)))
+        assert f"Hoeffding, {count} canaries" in found.method
+    # One value that counts for almost everything is almost alone.
+    heavy = bounded_mean([0.0, 1.0, 1.0], weights=[98, 1, 1], least=0, most=1, of="users")
+    assert heavy.value == pytest.approx(0.02)
+    assert heavy.high == 1
+    spread = bounded_mean(np.linspace(0, 1, 50), least=0, most=1, of="canaries")
+    assert spread.method == "bootstrap over 50 canaries"
+    with pytest.raises(InputError, match="most=1"):
+        bounded_mean([2.0], least=0, most=1, of="users")
+    with pytest.raises(InputError, match="at least one value"):
+        bounded_mean([], least=0, most=1, of="users")
 
 
 def test_a_percentile_interval_holds_its_value_and_claims_nothing_from_nothing() -> None:

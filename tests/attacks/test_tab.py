@@ -22,6 +22,7 @@ from tacit.corpus import CanaryPlan, UserCorpus, draw_canaries
 from tacit.errors import InputError
 from tacit.models.loading import load_public_model
 from tacit.models.trained import TrainedModel
+from tacit.statistics import clopper_pearson
 from tests.attacks.overfitted import as_public, overfit
 from tests.tiny import public_sentences
 
@@ -106,16 +107,24 @@ def test_attainable_counts_one_completion_for_each_first_token() -> None:
     assert attainable([(1, 2), (1, 2, 3), (1, 4), (1, 4, 5), (1, 4, 5, 6)]) == 3
 
 
-def test_accuracy_resamples_users(trained: TrainedModel) -> None:
+def test_accuracy_counts_users_and_never_claims_certainty(trained: TrainedModel) -> None:
     found = tab_attack(canaries_of([*KNOWN, *UNKNOWN]), trained)
     accuracy = found.accuracy()
-    assert accuracy.value == found.hits / len(found.canaries)
+    assert accuracy.value == pytest.approx(found.hits / len(found.canaries))
     assert "3 users" in accuracy.method
     # `zebra` begins two: nine of ten at most, whoever attacks; other first tokens may coincide too.
     assert found.attainable <= len(found.canaries) - 1
     assert found.largest_accuracy == found.attainable / len(found.canaries)
     alike = TabResult(canaries_of(["a b"] * 6), np.ones(6, dtype=np.bool_), 6)
-    assert (alike.accuracy().low, alike.accuracy().high) == (1, 1)
+    assert alike.accuracy().value == alike.accuracy().high == 1
+    assert alike.accuracy().low < 0.5  # three users of two canaries each
+
+
+def test_one_canary_of_each_user_is_an_exact_share() -> None:
+    texts = tuple(TabCanary(f"c{i}", f"u{i}", "a b") for i in range(5))
+    found = TabResult(TabCanaries(texts, "synthetic"), np.zeros(5, dtype=np.bool_), 5)
+    assert found.accuracy() == clopper_pearson(0, 5)
+    assert found.accuracy(confidence=0.5).high < found.accuracy().high == pytest.approx(0.5218, abs=1e-4)
 
 
 def test_canaries_come_from_the_manifest() -> None:

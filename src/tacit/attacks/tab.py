@@ -7,7 +7,7 @@ never can. So one teacher-forced pass answers for all texts. (A tie at the top c
 Two texts with the same first token have one completion between them. So accuracy 1 can be out of reach, and
 ``attainable`` says what is in reach: for every first token the most texts that one completion can hold.
 
-Canaries of one user are not independent, so that intervals resample users. "Real canaries" are each user's
+Canaries of one user are not independent, so that intervals count users. "Real canaries" are each user's
 training text with the highest perplexity. Which model judges that matters: the paper's choice, the model
 without mitigation, picks texts by one of the models that are then compared, in its disfavour; by default an
 independent (public) model picks them, and a result says which it was.
@@ -34,7 +34,7 @@ from tacit.corpus import CanaryManifest, UserCorpus
 from tacit.errors import InputError
 from tacit.models.loading import PublicModel
 from tacit.progress import Progress
-from tacit.statistics import Estimate, bootstrap_over_users
+from tacit.statistics import Estimate, bounded_mean, clopper_pearson
 
 CanarySource = Literal[
     "synthetic", "real, picked by an independent model", "real, picked by the paper's rule"
@@ -81,14 +81,19 @@ class TabResult:
         return int(self.reproduced.sum())
 
     def accuracy(self, *, confidence: float = 0.95) -> Estimate:
-        """Share of canaries that are reproduced; users are resampled."""
-        users: dict[str, list[float]] = {}
+        """Share of canaries that are reproduced; exact where each user has one, else over users."""
+        users: dict[str, list[bool]] = {}
         for canary, hit in zip(self.canaries.canaries, self.reproduced, strict=True):
-            sums = users.setdefault(canary.user, [0.0, 0.0])
-            sums[0] += float(hit)
-            sums[1] += 1
-        return bootstrap_over_users(
-            list(users.values()), lambda totals: totals[..., 0] / totals[..., 1], confidence=confidence
+            users.setdefault(canary.user, []).append(bool(hit))
+        if len(users) == len(self.canaries):
+            return clopper_pearson(self.hits, len(self.canaries), confidence=confidence)
+        return bounded_mean(
+            [sum(hits) / len(hits) for hits in users.values()],
+            weights=[len(hits) for hits in users.values()],
+            least=0.0,
+            most=1.0,
+            of="users",
+            confidence=confidence,
         )
 
     @property

@@ -7,11 +7,10 @@ the distributions that exposure is measured on never leave: there it describes, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from tacit.attacks.exposure import CanaryExposure, ExposureReport
 from tacit.audit.bounds import EpsilonLowerBound, Neighbours, exposure_bound, strongest
@@ -20,7 +19,7 @@ from tacit.audit.planning import detectable
 from tacit.audit.thresholds import CoinScores, multi_split_bound
 from tacit.corpus.canaries import CanaryManifest
 from tacit.privacy import Unit
-from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
+from tacit.statistics import Estimate, FloatArray, bounded_mean
 
 FAIR = 0.5  # the coin that one-run bounds are for
 
@@ -116,7 +115,9 @@ class ExposureFinding:
             {
                 "repetitions": repetitions,
                 "canaries": len(some),
-                "mean": mean_of([one.exposure.value for one in some]).to_json(),
+                "mean": mean_of(
+                    [one.exposure.value for one in some], candidates=self.manifest.candidates
+                ).to_json(),
                 "largest": max(one.exposure.value for one in some),
                 "null_largest_p95": exposure_band(
                     candidates=self.manifest.candidates, canaries=len(some)
@@ -139,10 +140,9 @@ def _row(canary: CanaryExposure, public: CanaryExposure) -> dict[str, Any]:
     }
 
 
-def mean_of(values: Sequence[float]) -> Estimate:
-    """A mean over canaries, which are resampled; one alone has no interval."""
-    sums = np.stack([np.asarray(values, dtype=np.float64), np.ones(len(values))], axis=1)
-    return bootstrap_over_users(sums, lambda totals: totals[..., 0] / totals[..., 1])
+def mean_of(values: Sequence[float], *, candidates: int, confidence: float = 0.95) -> Estimate:
+    """Mean exposure over canaries among so many candidates."""
+    return bounded_mean(values, least=0.0, most=math.log2(candidates), of="canaries", confidence=confidence)
 
 
 def coin_bound(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tacit.audit.canary_findings import mean_of
 from tacit.audit.record import read_audit
 from tacit.errors import InputError
 from tacit.runs import Run
@@ -96,19 +97,13 @@ def _row(run: Run, audit: dict[str, Any], first: Estimate | None, tolerance: flo
         verdict=audit["verdict"]["word"],
         perplexity=own,
         exposure_max=max(values) if values else None,
-        exposure_mean=_mean(values),
+        exposure_mean=mean_of(values, candidates=int(exposure["candidates"])) if values else None,
         auc=_area(audit),
         tab=None if tab is None else Estimate.from_json(tab["accuracy"]),
         disparity_gap=None if disparity is None else Estimate.from_json(disparity["gap"]),
         comparable=not why,
         why=why,
     )
-
-
-def _mean(values: Sequence[float]) -> Estimate | None:
-    from tacit.audit.canary_findings import mean_of
-
-    return mean_of(values) if values else None
 
 
 def _area(audit: dict[str, Any]) -> Estimate | None:

@@ -11,6 +11,7 @@ from tacit.attacks.tab import TabResult, synthetic_canaries, tab_attack
 from tacit.audit.audited import AuditedRun
 from tacit.audit.bounds import EpsilonLowerBound
 from tacit.audit.canary_findings import ExposureFinding, coin_bound, joined, pair_bound, shared
+from tacit.audit.completion_chance import completion_leak
 from tacit.audit.disparity import measure_disparity
 from tacit.audit.documents import draw_documents
 from tacit.audit.membership_findings import PRIMARY, MembershipFinding, named
@@ -116,13 +117,7 @@ class ModelAudit(AuditedRun):
         canaries = synthetic_canaries(self.manifest)
         own = tab_attack(canaries, trained, progress=self.progress)
         public = tab_attack(canaries, trained.public, progress=self.progress)
-        self.leaks.append(
-            Leak(
-                "tab completion of canaries",
-                clopper_pearson(own.hits, len(canaries), confidence=self._level),
-                public.hits / len(canaries),
-            )
-        )
+        self.leaks.append(completion_leak(own, self.manifest, confidence=self._level))
         tries = extract(prompted(self.manifest), trained, progress=self.progress)
         return {
             "tab": {

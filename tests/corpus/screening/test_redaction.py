@@ -57,6 +57,26 @@ def test_masks_are_apart(case: tuple[str, list[LabelledSpan]]) -> None:
     assert united(text, masks) == masks
 
 
+@given(text_and_spans())
+def test_pieces_of_other_kinds_are_apart_unless_they_overlap(case: tuple[str, list[LabelledSpan]]) -> None:
+    text, spans = case
+    pieces = united(text, spans, same_label=True)
+    covered = {i for span in spans for i in range(span.start, span.end)}
+    assert covered <= {i for piece in pieces for i in range(piece.start, piece.end)}
+    for first, second in pairwise(pieces):
+        assert first.end <= second.start
+        assert first.label != second.label or text[first.end : second.start].strip(" \t") != ""
+    assert united(text, pieces, same_label=True) == pieces
+
+
+def test_what_two_detectors_found_is_one_piece() -> None:
+    text = "call (936) 633-4453, Ada Lund"
+    tokens = [LabelledSpan(5, 6, "CODE"), LabelledSpan(6, 9, "CODE"), LabelledSpan(11, 14, "CODE")]
+    names = [LabelledSpan(21, 24, "TITLE"), LabelledSpan(25, 29, "PERSON")]
+    phone = LabelledSpan(5, 19, "PHONE")
+    assert united(text, [*tokens, phone, *names], same_label=True) == (phone, *names)
+
+
 @given(TEXT)
 def test_raw_text_that_spells_a_mask_is_changed_in_place(text: str) -> None:
     assert MASK not in escaped(text)

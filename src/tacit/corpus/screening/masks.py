@@ -62,24 +62,31 @@ def united(text: str, spans: Iterable[LabelledSpan], *, same_label: bool = False
     """Spans in order, where those that overlap, touch or are separated by blanks have become one.
 
     A united span has the labels of all of them ("NAME+PHONE"). With ``same_label``, neighbours of different
-    kinds stay apart; where they overlap, the first has the characters and the second what is left of its own.
+    kinds stay apart; those that overlap are one thing that two detectors found, of the longer one's kind:
+    half of a phone number is no secret of its own.
     """
     result: list[LabelledSpan] = []
     for span in sorted(set(spans)):
-        start, end, label = span
-        if result:
-            last = result[-1]
-            if end <= last.end:
-                if not same_label:
-                    result[-1] = last._replace(label=_both(last.label, label))
-                continue
-            near = start <= last.end or _BLANKS.fullmatch(text, last.end, start) is not None
-            if near and (not same_label or label == last.label):
-                result[-1] = LabelledSpan(last.start, end, _both(last.label, label))
-                continue
-            start = max(start, last.end)
-        result.append(LabelledSpan(start, end, label))
+        # What has become longer, or of another kind, may be one with what stands before it.
+        while result and (joined := _joined(text, result[-1], span, same_label=same_label)):
+            result.pop()
+            span = joined
+        result.append(span)
     return tuple(result)
+
+
+def _joined(text: str, last: LabelledSpan, span: LabelledSpan, *, same_label: bool) -> LabelledSpan | None:
+    """Both as one, or nothing where they stay apart; ``span`` does not begin before ``last``."""
+    overlap = span.start < last.end
+    if same_label and last.label != span.label:
+        if not overlap:
+            return None
+        label = span.label if span.end - span.start > last.end - last.start else last.label
+    else:
+        if not overlap and _BLANKS.fullmatch(text, last.end, span.start) is None:
+            return None
+        label = _both(last.label, span.label)
+    return LabelledSpan(last.start, max(last.end, span.end), label)
 
 
 def _both(first: str, second: str) -> str:

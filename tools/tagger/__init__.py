@@ -1,0 +1,1 @@
+"""Training of the embedded tagger: templates, values, corpora, the network in torch."""

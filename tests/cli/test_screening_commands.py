@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tacit.corpus import SimulationPlan, write_customersim
 from tacit.corpus.screening import MASK, read_screened
+from tacit.corpus.screening.policy_file import _KINDS, _PRESETS, load_policy
 from tests.cli.conftest import Tacit
 
 COLUMNS = ("--user", "user", "--text", "text")
@@ -141,3 +145,31 @@ def test_convert_gives_a_corpus_that_screen_reads(tacit: Tacit, place: Path) -> 
     assert next(read_screened(place / "s.jsonl")).text == f"SYSTEM: It is {MASK}."
     refused = tacit("corpus", "convert", "multiwoz", "m.jsonl", "x.jsonl", "--secrets", " ,")
     assert (refused.code, "names no slot" in refused.err) == (2, True)
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "screening.md").read_text()
+
+
+def test_the_guide_runs(tacit: Tacit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```(console|python|yaml)\n(.*?)```", GUIDE, re.DOTALL)
+    assert {kind for kind, _ in blocks} == {"console", "python", "yaml"}
+    for kind, block in blocks:
+        if kind == "python":
+            exec(block, {})  # noqa: S102 - the guide's own code
+        elif kind == "yaml":
+            Path("staff.txt").write_text("Ann Lee\n")
+            Path("policy.yaml").write_text(block)
+            assert load_policy(Path("policy.yaml")).redact == 0.5
+        else:
+            for line in block.splitlines():
+                if line.startswith("tacit "):
+                    result = tacit(*shlex.split(line)[1:])
+                    assert result.code == 0, result.err
+                else:
+                    subprocess.run(line, shell=True, check=True)  # noqa: S602 - the guide's own line
+
+
+def test_the_guide_names_every_kind_and_preset() -> None:
+    for name in (*_KINDS, *_PRESETS):
+        assert f"`{name}`" in GUIDE

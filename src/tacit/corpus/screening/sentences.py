@@ -15,19 +15,18 @@ an ellipsis, not before a lower-case letter or a number. Missing an end only mak
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tacit.corpus.limits import require_whole
 
 _MOST_SENTENCES = 10_000
-_CLOSING = "\"'”’»)\\]"
-_OPENING = "\"'“‘«(\\[¿¡*–—-"
-_END = re.compile(rf"[.!?][{_CLOSING}]*\s+|\n|[。！？]+[”’」』）]*")
+_CANDIDATE = re.compile(r"[.!?\n。！？]")
+_GAP = re.compile(r"[\"'”’»)\]]*\s+")
+_WIDE_END = re.compile(r"[。！？]+[”’」』）]*")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _BEFORE_STOP = re.compile(r"[^\s(\[\"'“‘]*\Z")
-_BEGINNING = re.compile(rf"[\s{_OPENING}]*")
+_BEGINNING = re.compile(r"[\s\"'“‘«(\[¿¡*–—-]*")
 _ABBREVIATION = re.compile(
     "mr|mrs|ms|mx|dr|prof|st|ste|mt|ft|rev|hon|gen|col|capt|lt|sgt|maj|cpl|pte|gov|sen|rep|pres|sr|jr|esq|messrs|"
     "mme|mlle|fr|no|nos|nr|vol|vols|figs?|eqs?|sec|ch|pp|eds?|approx|est|ca|cf|vs|viz|etc|al|ext|tel|fax|mob|dept|"
@@ -61,7 +60,9 @@ class SplitSettings:
 
 def split_points(text: str, settings: SplitSettings) -> list[PointBounds]:
     """The data points of one document; a document of white space has none."""
-    sentences = list(_sentences(text, lines=settings.lines))
+    sentences = _sentences(text, lines=settings.lines)
+    if settings.sentences == 1:
+        return sentences
     return [
         PointBounds(
             sentences[first].start, sentences[min(first + settings.sentences, len(sentences)) - 1].end
@@ -70,43 +71,55 @@ def split_points(text: str, settings: SplitSettings) -> list[PointBounds]:
     ]
 
 
-def _sentences(text: str, *, lines: bool) -> Iterator[PointBounds]:
+def _sentences(text: str, *, lines: bool) -> list[PointBounds]:
+    found: list[PointBounds] = []
     start = 0
-    for end in _END.finditer(text):
-        if _is_boundary(text, end, lines=lines):
-            if stripped := _stripped(text, start, end.end()):
-                yield stripped
-            start = end.end()
-    if stripped := _stripped(text, start, len(text)):
-        yield stripped
+    for candidate in _CANDIDATE.finditer(text):
+        place = candidate.start()
+        if place < start:
+            continue
+        end = _boundary(text, place, lines=lines)
+        if end:
+            piece = text[start:end]
+            if kept := piece.strip():
+                begin = start + len(piece) - len(piece.lstrip())
+                found.append(PointBounds(begin, begin + len(kept)))
+            start = end
+    rest = text[start:]
+    if kept := rest.strip():
+        begin = start + len(rest) - len(rest.lstrip())
+        found.append(PointBounds(begin, begin + len(kept)))
+    return found
 
 
-def _stripped(text: str, start: int, end: int) -> PointBounds | None:
-    piece = text[start:end]
-    left = len(piece) - len(piece.lstrip())
-    return PointBounds(start + left, start + len(piece.rstrip())) if left < len(piece) else None
+def _boundary(text: str, place: int, *, lines: bool) -> int:
+    """Where the sentence ends that ``text[place]`` may end, white space after it included; 0 where it does
+    not.
+    """
+    mark = text[place]
+    if mark == "\n":
+        return place + 1 if lines or _BLANK_LINE.match(text, place) else 0
+    if mark in "。！？":
+        wide = _WIDE_END.match(text, place)
+        return wide.end() if wide else place + 1
+    gap = _GAP.match(text, place + 1)
+    if gap is None:
+        return 0
+    if "\n" in gap.group() and (lines or _BLANK_LINE.search(gap.group())):
+        return gap.end()
+    return gap.end() if _ends_a_sentence(text, place, gap.end()) else 0
 
 
-def _is_boundary(text: str, end: re.Match[str], *, lines: bool) -> bool:
-    found = end.group()
-    if "\n" in found:
-        if lines:
-            return True
-        if found == "\n":  # what follows a full stop has its white space with it; a bare line feed has not
-            return _BLANK_LINE.match(text, end.start()) is not None
-        if found.count("\n") > 1 and _BLANK_LINE.search(found):
-            return True
-    if found[0] in "。！？":
+def _ends_a_sentence(text: str, place: int, after: int) -> bool:
+    beginning = _BEGINNING.match(text, after)
+    following = text[beginning.end() : beginning.end() + 1] if beginning else ""
+    if not following:
         return True
-    after = _BEGINNING.match(text, end.end())
-    following = text[after.end() : after.end() + 1] if after else ""
-    if not following or following.islower():
-        return not following
-    if found[0] in "!?":
-        return True
-    if following.isdigit():
+    if following.islower():
         return False
-    return not _is_abbreviation(text, end.start())
+    if text[place] != ".":
+        return True
+    return not following.isdigit() and not _is_abbreviation(text, place)
 
 
 def _is_abbreviation(text: str, stop: int) -> bool:

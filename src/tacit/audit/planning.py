@@ -1,8 +1,9 @@
 """How many canaries would show an epsilon, and what an audit of a given size could have shown.
 
 An attacker whose every guess is right shows the most that an audit can show. So :func:`detectable` is what an
-inconclusive audit could have found at best, and :func:`plan_audit` counts the canaries for an epsilon. Real
-attacks are weaker; ``accuracy`` and ``power`` count for those.
+inconclusive audit could have found at best, and :func:`plan_audit` counts the canaries for an epsilon, for
+the neighbours, the coins and the shared error of `tacit audit`. Real attacks are weaker; ``accuracy`` and
+``power`` count for those.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, get_args
 
 from scipy import special, stats
 
@@ -25,32 +27,67 @@ from tacit.audit.bounds import (
     separation_bound,
 )
 from tacit.audit.gaussian import gaussian_one_run_bound
-from tacit.audit.trade_offs import gaussian_inverse, refutes
+from tacit.audit.trade_offs import approximate_inverse, gaussian_inverse, iterated, refutes
+from tacit.audit.verdicts import POWER
 from tacit.errors import InputError
 from tacit.privacy.gaussian import gaussian_mu
 
 Design = Literal["one run", "one run, split", "in/out", "exposure", "gaussian", "gaussian exposure"]
 
+_Enough = Callable[[float, int], bool]  # whether so many canaries show a claimed epsilon
+FAIR = 0.5  # the coin that one-run bounds are for
+SURE = 0.95  # that coins leave enough of what is planted in
 MOST_CANARIES = 10**7
+_MOST_WITH_DELTA = 20_000  # of guesses that may be wrong: each number takes many p-values
 _MOST_BY_RECURSION = 10_000  # each takes as many steps as there are canaries
 
 
 @dataclass(frozen=True)
-class PlanRow:
-    """One way to audit and how many canaries it takes; None where no number of them would do.
+class Needed:
+    """So many canaries must count, and so many are to be planted; None where no number of them would do.
 
-    ``rule`` is the rule of thumb beside the exact number, where there is one: 3 e^epsilon.
+    A coin leaves some of what is planted out. Guesses about coins count all of them, ranks only what is in:
+    then so many are planted that enough are in with probability :data:`SURE`.
+    """
+
+    canaries: int | None
+    planted: int | None
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One way to audit and how many canaries it takes.
+
+    contradict  to show the epsilon itself: more than that contradicts it
+    support     to show :data:`~tacit.audit.verdicts.POWER` times as much, which an audit must be able to do
+                before it supports the claim
+    rule        the rule of thumb beside the exact number, where there is one: 3 e^epsilon
     """
 
     design: Design
     assumption: str
-    canaries: int | None
+    neighbours: Neighbours
+    contradict: Needed
+    support: Needed
     rule: int | None
     note: str
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
         return asdict(self)
+
+    def cells(self) -> dict[str, Any]:
+        """The row as a person reads it."""
+        return {
+            "design": self.design,
+            "to_contradict": self.contradict.canaries,
+            "to_plant": self.contradict.planted,
+            "to_support": self.support.canaries,
+            "then_to_plant": self.support.planted,
+            "rule": self.rule,
+            "assumption": self.assumption,
+            "note": self.note,
+        }
 
 
 def detectable(
@@ -128,8 +165,14 @@ def plan_audit(
     power: float = 0.8,
     candidates: int = 10**6,
     list_sizes: Sequence[int] = LIST_SIZES,
+    neighbours: Neighbours = "add/remove",
+    include: float = 0.5,
 ) -> tuple[PlanRow, ...]:
-    """How many canaries would show ``epsilon``, by each way of auditing.
+    """How many canaries would contradict a claim of ``epsilon``, or let an audit support it, by each way.
+
+    ``neighbours`` are the claim's: `tacit audit` judges ``add/remove``, under which a rank shows half of what
+    it shows for one secret in another's place. ``include`` is the coin of what is planted. A fair one makes
+    coins evidence too; ranks and splits then share the error, as in `tacit audit`.
 
     With ``accuracy``, also for a one-run attack whose guesses are right so often, each on its own: enough
     that it shows ``epsilon`` with probability ``power``.
@@ -139,84 +182,160 @@ def plan_audit(
         raise InputError(
             f"Expected 0 < epsilon={epsilon} <= 50, 0 < power={power} < 1 and 0.5 < accuracy={accuracy} <= 1."
         )
-    rule = math.ceil(math.log(1 / (1 - confidence)) * math.exp(epsilon))
+    if not 0 < include <= 1 or candidates < 2 or neighbours not in get_args(Neighbours):
+        raise InputError(
+            f"Expected 0 < include={include} <= 1, candidates={candidates} >= 2 and neighbours="
+            f"{neighbours!r} to be {', '.join(get_args(Neighbours))}."
+        )
+    error = 1 - confidence
+    together = error / 2 if include == FAIR else error  # what ranks and splits have where both are made
+    sizes = [size for size in list_sizes if size < candidates]
+    steps = 1 if neighbours == "replace" else 2
+    sharing = ", half of the error each for coins and ranks" if include == FAIR else ""
 
-    def reaches(design: Design) -> Callable[[int], bool]:
-        def enough(canaries: int) -> bool:
-            found = detectable(
-                design,
-                canaries,
-                delta=delta,
-                confidence=confidence,
-                candidates=candidates,
-                list_sizes=list_sizes,
-            )
-            return found.epsilon >= epsilon
+    def one_run(claimed: float, canaries: int) -> bool:
+        return one_run_p_value(claimed, canaries, canaries, canaries, delta) <= error
 
-        return enough
-
-    def one_run(canaries: int) -> bool:
-        return one_run_p_value(epsilon, canaries, canaries, canaries, delta) <= 1 - confidence
-
-    def one_run_split(canaries: int) -> bool:
+    def one_run_split(claimed: float, canaries: int) -> bool:
         counted = canaries - canaries // 2
-        return one_run_p_value(epsilon, counted, counted, counted, delta) <= (1 - confidence) / 2
+        return one_run_p_value(claimed, counted, counted, counted, delta) <= together / 2
 
-    rows = [
-        _row("one run", "every guess right, their number fixed beforehand", one_run, rule),
-        _row("one run, split", "every guess right, their number chosen by splits", one_run_split),
-    ]
-    if accuracy is not None:
-        rows.append(_row_of_accuracy(epsilon, delta, confidence, accuracy, power))
-    rows += [
-        _row("in/out", "perfect separation, so many independent trials of either world", reaches("in/out")),
-        _row(
-            "exposure",
-            f"every secret first of {candidates:,}, corrected over {len(list_sizes)} list sizes",
-            reaches("exposure"),
-            most=MOST_CANARIES if delta == 0 else _MOST_BY_RECURSION,
-        ),
-    ]
-    if delta > 0:
-        mu = gaussian_mu(epsilon, delta)
+    def in_out(claimed: float, canaries: int) -> bool:
+        found = detectable("in/out", canaries, delta=delta, confidence=confidence)
+        return found.epsilon >= claimed
 
-        def gaussian(alphabet: int) -> Callable[[int], bool]:
-            return lambda canaries: refutes(
-                gaussian_inverse(mu),
+    def exposure(claimed: float, canaries: int) -> bool:
+        if delta == 0:
+            found = exposure_bound(
+                ranks=[1] * canaries,
+                candidates=candidates,
+                confidence=1 - together,
+                list_sizes=list_sizes,
+                relation=neighbours,
+            )
+            return found.epsilon >= claimed
+        return refutes(  # of perfect ranks the shortest list says most
+            iterated(approximate_inverse(claimed, delta), steps),
+            correct=canaries,
+            guesses=canaries,
+            canaries=canaries,
+            alphabet=candidates,
+            list_size=min(sizes),
+            error=together / len(sizes),
+        )
+
+    def gaussian(alphabet: int) -> _Enough:
+        over = 1 if alphabet == 2 else steps
+
+        def enough(claimed: float, canaries: int) -> bool:
+            return refutes(
+                gaussian_inverse(over * gaussian_mu(claimed, delta)),
                 correct=canaries,
                 guesses=canaries,
                 canaries=canaries,
                 alphabet=alphabet,
-                error=1 - confidence,
+                error=error,
             )
 
-        of_family = "for mechanisms with a Gaussian trade-off"
+        return enough
+
+    def row(
+        design: Design,
+        assumption: str,
+        enough: _Enough,
+        *,
+        ranks: bool = False,
+        rule: int | None = None,
+        most: int = MOST_CANARIES,
+    ) -> PlanRow:
+        needed = []
+        for claimed in (epsilon, POWER * epsilon):
+            found = _fewest(partial(enough, claimed), most)
+            needed.append(Needed(found, _to_plant(found, include) if ranks else found))
+        note = "" if None not in (one.canaries for one in needed) else _too_many(most, ranks=ranks)
+        return PlanRow(design, assumption, neighbours, needed[0], needed[1], rule, note)
+
+    recursion = MOST_CANARIES if delta == 0 else _MOST_BY_RECURSION
+    rows = [
+        row(
+            "exposure",
+            f"every secret first of {candidates:,}, corrected over {len(sizes)} list sizes{sharing}",
+            exposure,
+            ranks=True,
+            most=recursion,
+        )
+    ]
+    if include == FAIR:  # other coins are no evidence by these ways
         rows += [
-            _row("gaussian", f"every coin right, {of_family}", gaussian(2), most=_MOST_BY_RECURSION),
-            _row(
-                "gaussian exposure",
-                f"every secret first of {candidates:,}, {of_family}",
-                gaussian(candidates),
-                most=_MOST_BY_RECURSION,
+            row(
+                "one run, split",
+                f"every guess right, their number chosen by splits{sharing}",
+                one_run_split,
+            ),
+            row(
+                "one run",
+                "every guess right, their number fixed beforehand",
+                one_run,
+                rule=math.ceil(math.log(1 / error) * math.exp(epsilon)),
             ),
         ]
+        if accuracy is not None:
+            rows.append(_row_of_accuracy(epsilon, delta, confidence, accuracy, power, neighbours))
+    rows.append(row("in/out", "perfect separation, so many independent trials of either world", in_out))
+    if delta > 0:
+        family = "for mechanisms with a Gaussian trade-off"
+        if include == FAIR:
+            rows.append(row("gaussian", f"every coin right, {family}", gaussian(2), most=_MOST_BY_RECURSION))
+        rows.append(
+            row(
+                "gaussian exposure",
+                f"every secret first of {candidates:,}, {family}",
+                gaussian(candidates),
+                ranks=True,
+                most=_MOST_BY_RECURSION,
+            )
+        )
     return tuple(rows)
 
 
 def _row_of_accuracy(
-    epsilon: float, delta: float, confidence: float, accuracy: float, power: float
+    epsilon: float, delta: float, confidence: float, accuracy: float, power: float, neighbours: Neighbours
 ) -> PlanRow:
     assumption = f"guesses right with probability {accuracy:g}, shown with probability {power:g}"
-    if accuracy <= special.expit(epsilon):
-        most = float(special.logit(accuracy))
-        note = f"guesses that are right so often never show more than epsilon = {most:.2f}"
-        return PlanRow("one run", assumption, None, None, note)
+    limit = MOST_CANARIES if delta == 0 else _MOST_WITH_DELTA
+    needed, notes = [], []
+    for claimed in (epsilon, POWER * epsilon):
+        if accuracy <= special.expit(claimed):
+            most = float(special.logit(accuracy))
+            notes.append(f"guesses that are right so often never show more than epsilon = {most:.2f}")
+            needed.append(Needed(None, None))
+            continue
 
-    def enough(canaries: int) -> bool:
-        needed = _critical(epsilon, delta, canaries, 1 - confidence)
-        return needed is not None and float(stats.binom.sf(needed - 1, canaries, accuracy)) >= power
+        def enough(canaries: int, claimed: float = claimed) -> bool:
+            least = _critical(claimed, delta, canaries, 1 - confidence)
+            return least is not None and float(stats.binom.sf(least - 1, canaries, accuracy)) >= power
 
-    return _row("one run", assumption, enough)
+        found = _fewest(enough, limit)
+        needed.append(Needed(found, found))
+        if found is None:
+            notes.append(_too_many(limit, ranks=False))
+    return PlanRow(
+        "one run", assumption, neighbours, needed[0], needed[1], None, "; ".join(dict.fromkeys(notes))
+    )
+
+
+def _to_plant(inserted: int | None, include: float) -> int | None:
+    """The fewest to plant so that, by their coins, enough are in with probability :data:`SURE`."""
+    if inserted is None or include == 1:
+        return inserted
+    return _fewest(
+        lambda many: float(stats.binom.sf(inserted - 1, many, include)) >= SURE, 100 * MOST_CANARIES
+    )
+
+
+def _too_many(most: int, *, ranks: bool) -> str:
+    more = "; secrets with more values take fewer" if ranks else ""
+    return f"where there is no number: more than {most:,} canaries, or more than delta allows{more}"
 
 
 def _critical(epsilon: float, delta: float, canaries: int, error: float) -> int | None:
@@ -229,19 +348,6 @@ def _critical(epsilon: float, delta: float, canaries: int, error: float) -> int 
         refuted = one_run_p_value(epsilon, middle, canaries, canaries, delta) <= error
         low, high = (low, middle) if refuted else (middle, high)
     return high
-
-
-def _row(
-    design: Design,
-    assumption: str,
-    enough: Callable[[int], bool],
-    rule: int | None = None,
-    *,
-    most: int = MOST_CANARIES,
-) -> PlanRow:
-    found = _fewest(enough, most)
-    note = "" if found is not None else f"more than {most:,} canaries, or more than delta allows"
-    return PlanRow(design, assumption, found, rule, note)
 
 
 def _fewest(enough: Callable[[int], bool], most: int) -> int | None:

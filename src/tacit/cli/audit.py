@@ -225,25 +225,53 @@ def _interval(estimate: dict[str, Any]) -> str:
 
 @app.command()
 def plan(
-    epsilon: Annotated[float, typer.Option(help="The epsilon that an audit should be able to show.")],
+    epsilon: Annotated[float, typer.Option(help="The epsilon that is claimed.")],
     delta: Annotated[float, typer.Option(help="The delta it is claimed at.")] = 0.0,
     confidence: Annotated[float, typer.Option(help="Of the bound.")] = 0.95,
     candidates: Annotated[int, typer.Option(help="Values that a planted secret can have.")] = 1_000_000,
+    neighbours: Annotated[
+        Literal["add/remove", "replace", "mask"],
+        typer.Option(help="What the claim compares: tacit audit judges add/remove."),
+    ] = "add/remove",
+    include: Annotated[float, typer.Option(help="The coin by which a planted canary is inserted.")] = 0.5,
+    accuracy: Annotated[
+        float | None, typer.Option(help="Also for an attack whose guesses about coins are right so often.")
+    ] = None,
+    power: Annotated[float, typer.Option(help="How sure that attack shall be to show it.")] = 0.8,
     as_json: console.JsonFlag = False,
 ) -> None:
-    """How many canaries would show an epsilon, by each way of auditing.
+    """How many canaries would contradict a claim, or let an audit support it, by each way of auditing.
+
+    All guesses are taken to be right, which is the best that any attack can do; --accuracy asks for less. To
+    support a claim, an audit must be able to show one and a half times its epsilon. A coin leaves some of
+    what is planted out; so many are planted that enough are in with a probability of 95%.
 
     Examples:
 
         tacit audit plan --epsilon 8
 
-        tacit audit plan --epsilon 2 --delta 1e-5 --json
+        tacit audit plan --epsilon 2 --delta 1e-5 --neighbours replace --json
+
+        tacit audit plan --epsilon 1 --accuracy 0.85 --power 0.9
     """
     from tacit.audit import plan_audit
 
-    rows = plan_audit(epsilon=epsilon, delta=delta, confidence=confidence, candidates=candidates)
-    title = f"Canaries that would show epsilon = {epsilon:g} at delta = {delta:g}, confidence {confidence:g}"
-    console.show_rows([row.to_json() for row in rows], as_json=as_json, name="designs", title=title)
+    rows = plan_audit(
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        candidates=candidates,
+        neighbours=neighbours,
+        include=include,
+        accuracy=accuracy,
+        power=power,
+    )
+    title = (
+        f"Canaries for a claim of epsilon = {epsilon:g} at delta = {delta:g}, neighbours {neighbours}, "
+        f"confidence {confidence:g}"
+    )
+    shown = [row.to_json() if as_json else row.cells() for row in rows]
+    console.show_rows(shown, as_json=as_json, name="designs", title=title)
 
 
 @app.command()

@@ -24,7 +24,7 @@ from tacit.models.ensemble_attention import (
     current_pass,
     running,
 )
-from tacit.models.ensemble_packing import can_pack, pack_linear_layers
+from tacit.models.ensemble_packing import can_pack, pack_layers
 from tacit.models.loading import PublicModel
 from tacit.models.lstm import MODEL_TYPE as LSTM_MODEL_TYPE
 from tacit.models.quiet import quiet
@@ -59,7 +59,7 @@ class EnsembleModel:
         self.device = weight.device
         self.vocabulary_size = len(model.get_output_embeddings().weight)
         if pack if pack is not None else can_pack(weight.dtype, weight.device):
-            pack_linear_layers(model)
+            pack_layers(model)
         self.head: nn.Module = model.get_output_embeddings()
         if not self.recurrent:
             _replace_attention(model)

@@ -241,7 +241,7 @@ class _ProbeInProgress:
         self.trace.charges[queries.rows] = _numpy(mixture.charges)
         if isinstance(mechanism, GNMax):
             pmfs = member_pmfs(given, queries.public, halves=False)
-            bound = mechanism.probability_bound(mechanism.votes(pmfs.parts()), queries.tokens)
+            bound = mechanism.probability_bound(mechanism.votes(pmfs.parts), queries.tokens)
             self.trace.log_probability[queries.rows] = _numpy(bound.clamp(min=_LEAST).log())
         else:
             self.trace.log_probability[queries.rows] = queries.of_tokens(mixture.pmf)

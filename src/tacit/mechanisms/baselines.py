@@ -57,7 +57,7 @@ class SubsampleAggregate:
     def mix(self, parts: Any, public: Any) -> Mixture:
         """A noisy mean of parts [..., k, V]; the noise is drawn anew at every call."""
         pmfs = member_pmfs(parts, public, halves=False)
-        mean = pmfs.parts().mean(1)
+        mean = pmfs.parts.mean(1)
         uniform = torch.rand(mean.shape, dtype=torch.float64, generator=self.noise).clamp_(min=1e-300)
         sign = torch.randint(0, 2, mean.shape, generator=self.noise).mul_(2).sub_(1)
         noisy = mean - self.scale * sign * uniform.log()
@@ -91,7 +91,7 @@ class GNMax:
     def mix(self, parts: Any, public: Any) -> Mixture:
         """The noisy winner among the votes of parts [..., k, V]."""
         pmfs = member_pmfs(parts, public, halves=False)
-        votes = self.votes(pmfs.parts())
+        votes = self.votes(pmfs.parts)
         noisy = votes + self.sigma * torch.randn(votes.shape, dtype=torch.float64, generator=self.noise)
         pmf = torch.zeros_like(votes).scatter_(-1, noisy.argmax(-1, keepdim=True), 1.0)
         price = torch.full(votes.shape[:1], self.order / self.sigma**2, dtype=torch.float64)
@@ -167,7 +167,7 @@ class NonPrivate:
         pmfs = member_pmfs(parts, public, halves=False)
         ones = torch.ones(pmfs.sound.shape, dtype=torch.float64)
         return Mixture(
-            *(pmfs.restore(part) for part in (pmfs.parts().mean(1), ones, ones * math.inf, pmfs.sound))
+            *(pmfs.restore(part) for part in (pmfs.parts.mean(1), ones, ones * math.inf, pmfs.sound))
         )
 
 

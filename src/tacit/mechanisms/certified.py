@@ -129,5 +129,5 @@ def _cap_of(mechanism: Certified | Individual, parts: int) -> float:
 
 
 def _mixture(pmfs: MemberPmfs, weights: Tensor, charges: Tensor) -> Mixture:
-    mixed = torch.lerp(pmfs.public.unsqueeze(1), pmfs.parts(), weights.unsqueeze(-1))
+    mixed = torch.lerp(pmfs.public.unsqueeze(1), pmfs.parts, weights.unsqueeze(-1))
     return Mixture(*(pmfs.restore(part) for part in (mixed.mean(1), weights, charges, pmfs.sound)))

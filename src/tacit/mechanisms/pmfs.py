@@ -6,9 +6,9 @@ Every pmf, the public one too, is mixed with a little of the uniform distributio
 not depend on any data, and it makes all supports equal: without it a token that one model underflows to
 zero would cost an infinite divergence.
 
-What is sampled and charged is float64, whatever comes in. Members that come in single precision stay so
-until a block of them is needed, and their *weights* are searched in single precision: a weight may be any
-function of its part, and only the charge must be exact.
+What is sampled and charged is float64, whatever comes in. The *weights* of members that come in single
+precision are searched in single precision: a weight may be any function of its part, and only the charge must
+be exact.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ FLOOR = 1e-9
 # How far a sum may be from one; whatever is accepted is normalised exactly. What `Decoding` gives is within
 # 1e-6 whatever the models say, so that no text can make a query be refused.
 SUM_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
-_EVERYTHING = slice(None)
 
 
 @dataclass(frozen=True)
 class MemberPmfs:
     """Distributions of members and of the public model, with the leading axes flattened into one.
 
-    members  [N, k, H, V] as they came, H models per part; an unsound slot holds the public pmf instead
-    scale    [N, k, H] what makes a member sum to 1 - FLOOR
+    members  [N, k, H, V] as they came, H models per part, with whatever an unsound slot holds
+    parts    [N, k, V] the mean of each part's models, float64 and floored; public where a slot is unsound
     public   [N, V] float64, floored
     sound    [N, k] False where a slot's pmf was not finite
     leading  the axes that were flattened
     """
 
     members: Tensor
-    scale: Tensor
+    parts: Tensor
     public: Tensor
     sound: Tensor
     leading: tuple[int, ...]
@@ -52,16 +51,8 @@ class MemberPmfs:
         return self.members.dtype != torch.float64
 
     def floored(self) -> Tensor:
-        """[N, k, H, V] all members, float64 and floored."""
-        return torch.mul(self.members, self.scale.unsqueeze(-1)).add_(FLOOR / self.members.shape[-1])
-
-    def parts(self, block: slice = _EVERYTHING) -> Tensor:
-        """[N, k, block] the mean of each part's models, float64 and floored."""
-        share = (self.scale / self.members.shape[2]).unsqueeze(-1)
-        total = torch.mul(self.members[:, :, 0, block], share[:, :, 0])
-        for half in range(1, self.members.shape[2]):
-            total += self.members[:, :, half, block] * share[:, :, half]
-        return total.add_(FLOOR / self.members.shape[-1])
+        """[N, k, H, V] all members, float64 and floored; what an unsound slot holds is no number."""
+        return _floored(self.members.double())
 
     def restore(self, flat: Tensor) -> Tensor:
         """Give a result back the leading axes of the input."""
@@ -99,16 +90,17 @@ def member_pmfs(members: Any, public: Any, *, halves: bool) -> MemberPmfs:
         ) from None
     values = values.reshape(-1, values.shape[-inner], 2 if halves else 1, values.shape[-1])
     base = base.reshape(-1, base.shape[-1])
-    floored = floored_public(base)
     # One reduction finds every non-finite entry: infinities and NaN survive a sum.
-    sums = values.sum(-1, dtype=torch.float64)
+    sums = values.sum(-1)
     sound = torch.isfinite(sums).all(-1)
-    # Whether or not there is one: the work must not tell.
-    normalised = base / base.sum(-1, keepdim=True, dtype=torch.float64)
-    values = torch.where(sound[..., None, None], values, normalised[:, None, None].to(values.dtype))
-    sums = values.sum(-1, dtype=torch.float64)
-    _refuse_what_is_no_pmf(values, sums, "members")
-    return MemberPmfs(values, (1 - FLOOR) / sums, floored, sound, tuple(leading))
+    whole = sound.unsqueeze(-1)
+    _refuse_what_is_no_pmf(torch.where(whole, values.amin(-1), 0.0), torch.where(whole, sums, 1.0), "members")
+    total = values[:, :, 0].to(torch.float64, copy=True)
+    for half in range(1, values.shape[2]):
+        total += values[:, :, half]
+    # Whether or not there is one that is not sound: the work must not tell.
+    total = torch.where(whole, total, base.double().unsqueeze(1))
+    return MemberPmfs(values, _floored(total), floored_public(base), sound, tuple(leading))
 
 
 def floored_public(public: Any) -> Tensor:
@@ -116,11 +108,17 @@ def floored_public(public: Any) -> Tensor:
     base = as_numbers(public, "public")
     if base.ndim < 1 or not base.numel():
         raise InputError(f"public has shape {tuple(base.shape)}; expected [..., V].")
-    if not bool(torch.isfinite(base).all()):
+    sums = base.sum(-1)
+    if not bool(torch.isfinite(sums).all()):
         raise InputError("the public model's pmf is not finite; nothing can be answered.")
-    sums = base.sum(-1, dtype=torch.float64)
-    _refuse_what_is_no_pmf(base, sums, "public")
-    return torch.mul(base, ((1 - FLOOR) / sums).unsqueeze(-1)).add_(FLOOR / base.shape[-1])
+    _refuse_what_is_no_pmf(base.amin(-1), sums, "public")
+    return _floored(base.double())
+
+
+def _floored(values: Tensor) -> Tensor:
+    """Float64 rows of any positive sum as distributions with the floor;"""
+    scale = (1 - FLOOR) / values.sum(-1, keepdim=True)
+    return torch.mul(values, scale).add_(FLOOR / values.shape[-1])
 
 
 def as_numbers(values: Any, name: str) -> Tensor:
@@ -141,9 +139,9 @@ def as_numbers(values: Any, name: str) -> Tensor:
         ) from None
 
 
-def _refuse_what_is_no_pmf(values: Tensor, sums: Tensor, name: str) -> None:
-    if bool((values.amin() < 0).item()):
+def _refuse_what_is_no_pmf(least: Tensor, sums: Tensor, name: str) -> None:
+    if bool((least.amin() < 0).item()):
         raise InputError(f"{name}: a pmf has no negative entries.")
     worst = float((sums - 1).abs().max())
-    if worst > SUM_TOLERANCE[values.dtype]:
+    if worst > SUM_TOLERANCE[sums.dtype]:
         raise InputError(f"{name}: a pmf's sum is off by {worst:.2g}; normalise it to 1.")

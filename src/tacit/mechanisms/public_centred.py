@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.mechanisms.chi_squared import ChiSquaredPairs
 from tacit.mechanisms.divergence import symmetric_divergence
 from tacit.mechanisms.pmfs import MemberPmfs
-from tacit.mechanisms.weights import MARGIN, NEARLY_QUADRATIC, ROUGH_STEPS, allowed_excess, largest_weights
+from tacit.mechanisms.weights import MARGIN, allowed_excess, largest_weights
 from tacit.privacy.conversions import check_number
 
 # What the cap is chosen for. Parts lie at chi-squared distances from the public model that are lognormal
@@ -83,32 +84,26 @@ def weights_within(
     ``k`` is the number of slots of the whole mixture, where ``pmfs`` holds only some of them. The bound is
     proven in double precision whatever the members came in: here it is the guarantee.
     """
-    parts = pmfs.parts()
-    k = parts.shape[1] if k is None else k
+    k = pmfs.parts.shape[1] if k is None else k
     c = shared_mass(k, cap)
     base = pmfs.public.unsqueeze(1)
-    gap = parts - base
+    gap = pmfs.parts - base
     excess = allowed_excess(order, loss) / c
-    highest = cap / (k * c)
-    limit = torch.tensor(highest, dtype=torch.float64)
+    limit = torch.tensor(cap / (k * c), dtype=torch.float64)
     if order == 2:
-        # m~ against r is w^2 sum d^2/r: no search. What is left to search is r against m~, and in single
-        # precision first; one evaluation in double precision then proves the bound, by convexity.
-        easy = highest <= NEARLY_QUADRATIC
-        forward = ((excess * MARGIN) / (gap.square() / base).sum(-1)).sqrt()
-        scaled = largest_weights(
-            parts.unsqueeze(2),
-            gap.unsqueeze(2),
-            pmfs.public,
-            order=order,
-            excess=excess,
-            limit=torch.fmin(limit, forward),  # 0/0 is a part that answers as the public model
-            rough_steps=4 if easy else ROUGH_STEPS,
-            exact_steps=(1 if easy else 2) if pmfs.single_precision else None,
+        # m~ against r is w^2 sum d^2/r: no search. What is left to search is r against m~, in the precision
+        # that members came in; one evaluation in double precision then proves the bound.
+        squares = gap.square_()
+        forward = ((excess * MARGIN) / (squares @ base.reciprocal().mT).squeeze(-1)).sqrt()
+        limit = torch.fmin(limit, forward)  # 0/0 is a part that answers as the public model
+        exact, rough = (
+            ChiSquaredPairs(pmfs.parts.to(kind).unsqueeze(2), squares.to(kind).unsqueeze(2), pmfs.public)
+            for kind in (torch.float64, pmfs.members.dtype)
         )
+        scaled = exact.proven(rough.largest_weights(excess, limit), excess)
     else:
         scaled = largest_weights(
-            torch.stack((base.expand_as(parts), parts), dim=2),  # m~ against r, and r against m~
+            torch.stack((base.expand_as(gap), pmfs.parts), dim=2),  # m~ against r, and r against m~
             torch.stack((gap, -gap), dim=2),
             pmfs.public,
             order=order,
@@ -123,7 +118,7 @@ def slot_losses(pmfs: MemberPmfs, weights: Tensor, *, order: float, cap: float) 
     k = weights.shape[1]
     c = shared_mass(k, cap)
     base = pmfs.public.unsqueeze(1)
-    centred = torch.lerp(base, pmfs.parts(), (weights / (k * c)).unsqueeze(-1))
+    centred = torch.lerp(base, pmfs.parts, (weights / (k * c)).unsqueeze(-1))
     distance = symmetric_divergence(centred, base, order)
     exponent = (order - 1) * distance
     # log(1 + c (e^t - 1)), without overflow for the largest t.

@@ -24,11 +24,12 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.mechanisms.chi_squared import ChiSquaredPairs
 from tacit.mechanisms.divergence import DivergenceSum, blocks_of
 from tacit.mechanisms.mixture import ABSOLUTE_SAFETY, RELATIVE_SAFETY, Mixture, padded
 from tacit.mechanisms.pmfs import MemberPmfs, member_pmfs
 from tacit.mechanisms.public_centred import check_mixing, weights_within
-from tacit.mechanisms.weights import ROUGH_STEPS, ROUGH_STEPS_ALONE, allowed_excess, largest_weights
+from tacit.mechanisms.weights import allowed_excess, largest_weights
 from tacit.privacy.conversions import check_number
 
 _LEAST_GUARD = 1e-9  # budgets are counted in billionths
@@ -81,30 +82,25 @@ class SubMix:
         # Block by block over the vocabulary, so that nothing of size [N, k, V] is kept.
         for block in blocks_of(pmf.shape[-1], 4 * pmfs.sound.numel()):
             base = pmfs.public[:, block].unsqueeze(1)
-            whole, without = mix(pmfs.parts(block), weights, base, null=self.guard is not None)
+            whole, without = mix(pmfs.parts[:, :, block], weights, base, null=self.guard is not None)
             pmf[:, block] = whole
             charge.add(whole.unsqueeze(1), without)
         charges = padded(charge.symmetric())
         return Mixture(*(pmfs.restore(part) for part in (pmf, weights, charges, pmfs.sound)))
 
     def _weights(self, pmfs: MemberPmfs) -> Tensor:
-        fast = pmfs.single_precision and self.order == 2
-        halves = pmfs.members if fast else pmfs.floored()
+        excess = allowed_excess(self.order, self.target)
+        limit = torch.tensor(self.cap, dtype=torch.float64)
+        halves = pmfs.members if pmfs.single_precision and self.order == 2 else pmfs.floored()
         gaps = halves[:, :, :1] - halves[:, :, 1:]  # P is the first half, Q the second
         if self.weights == "paper":
             halves = halves[:, :, 1:]
-        elif self.order != 2:  # whose square does not ask which is which
-            gaps = torch.cat((-gaps, gaps), dim=2)
-        weights = largest_weights(
-            halves,
-            gaps,
-            pmfs.public,
-            order=self.order,
-            excess=allowed_excess(self.order, self.target),
-            limit=torch.tensor(self.cap, dtype=torch.float64),
-            rough_steps=ROUGH_STEPS_ALONE if fast else ROUGH_STEPS,
-            exact_steps=0 if fast else None,
-        )
+        if self.order == 2:  # whose square does not ask which is which
+            weights = ChiSquaredPairs(halves, gaps.square_(), pmfs.public).largest_weights(excess, limit)
+        else:
+            if self.weights == "symmetric":
+                gaps = torch.cat((-gaps, gaps), dim=2)
+            weights = largest_weights(halves, gaps, pmfs.public, order=self.order, excess=excess, limit=limit)
         if self.guard is not None:
             # Room for the safety that is added to the charge, so that it stays within the guard.
             room = max(0.0, (self.guard - 2 * ABSOLUTE_SAFETY) * (1 - 2 * RELATIVE_SAFETY))
@@ -122,10 +118,10 @@ def _per_part(parts: Tensor, weights: Tensor, base: Tensor, *, null: bool) -> tu
     k = parts.shape[1]
     mixed = torch.lerp(base, parts, weights.unsqueeze(-1))
     others = sums_without_each(mixed)
-    whole = mixed.mean(1)
+    whole = (others[:, 0] + mixed[:, 0]) / k
     if null:
-        return whole, (others + base) / k
-    return whole, base.expand_as(mixed) if k == 1 else others / (k - 1)
+        return whole, others.add_(base).div_(k)
+    return whole, base.expand_as(mixed) if k == 1 else others.div_(k - 1)
 
 
 def _averaged(parts: Tensor, weights: Tensor, base: Tensor, *, null: bool) -> tuple[Tensor, Tensor]:
@@ -140,10 +136,20 @@ def _averaged(parts: Tensor, weights: Tensor, base: Tensor, *, null: bool) -> tu
 
 
 def sums_without_each(values: Tensor) -> Tensor:
-    """For values [N, k, ...], the sum over all parts but each one, in O(k)."""
-    before = torch.zeros_like(values)
-    after = torch.zeros_like(values)
-    for i in range(1, values.shape[1]):
-        torch.add(before[:, i - 1], values[:, i - 1], out=before[:, i])
-        torch.add(after[:, -i], values[:, -i], out=after[:, -i - 1])
-    return before.add_(after)
+    """For values [N, k, ...], the sum over all parts but each one, in O(k).
+
+    A part's sum is its neighbour's value and what a smaller problem, that of pairs, says of both.
+    """
+    k = values.shape[1]
+    if k == 1:
+        return torch.zeros_like(values)
+    if k == 2:
+        return values.flip(1)
+    paired = k - k % 2
+    even, odd = values[:, 0:paired:2], values[:, 1:paired:2]
+    beyond = sums_without_each(torch.cat((even + odd, values[:, paired:]), dim=1))
+    sums = torch.empty_like(values)
+    torch.add(beyond[:, : k // 2], odd, out=sums[:, 0:paired:2])
+    torch.add(beyond[:, : k // 2], even, out=sums[:, 1:paired:2])
+    sums[:, paired:] = beyond[:, k // 2 :]
+    return sums

@@ -5,31 +5,22 @@ For a base distribution r and a pair (P, Q), let ``P_w = w P + (1-w) r`` and ``Q
 same channel "keep with probability w, else redraw from r") and is convex. Hence:
 
 - the weights with ``E(w) <= c`` form an interval, and its end is what is sought;
-- any w, however it was found, becomes feasible as ``w * min(1, c / E(w))``. The search below may therefore
-  be rough: only that last step decides whether the bound holds, and it is made in float64.
+- any w, however it was found, becomes feasible as ``w * min(1, c / E(w))``. A search may therefore be rough:
+  only that last step decides whether the bound holds, and where it is the guarantee, it is made in float64.
 
-The number of evaluations is fixed, so that the time taken tells nothing about the distributions.
+The number of evaluations is fixed, so that the time taken tells nothing about the distributions. Here is the
+search for any order; order 2 has a faster one, :mod:`~tacit.mechanisms.chi_squared`.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tacit.mechanisms.divergence import blocks_of, phi
 
-# Evaluations: in single precision to come near (order 2, where nothing overflows), in double precision to
-# arrive and to prove. Where weights reach 1 the hard cases of the tests need all of them; ordinary ones
-# arrive after half.
-ROUGH_STEPS = 8
-EXACT_STEPS = 8
-EXACT_STEPS_OTHERWISE = 24
-# For members in single precision: five keep at least 0.999 of the largest weight, memorising halves apart.
-ROUGH_STEPS_ALONE = 5
-# Up to this weight enough of the public model is left for E to be nearly a parabola: few steps arrive.
-NEARLY_QUADRATIC = 0.8
+# Where weights reach 1 the hard cases of the tests need all evaluations; ordinary ones arrive after half.
+_STEPS = 24
 # The bound is met with this much to spare, for the rounding of the evaluation itself.
 MARGIN = 1 - 1e-11
 # logit of the smallest and, mirrored, the largest weight that is looked at: 4e-18.
@@ -43,56 +34,26 @@ def allowed_excess(order: float, divergence: Tensor | float) -> Tensor:
 
 
 def largest_weights(
-    targets: Tensor,
-    differences: Tensor,
-    public: Tensor,
-    *,
-    order: float,
-    excess: Tensor,
-    limit: Tensor,
-    rough_steps: int = ROUGH_STEPS,
-    exact_steps: int | None = None,
+    targets: Tensor, differences: Tensor, public: Tensor, *, order: float, excess: Tensor, limit: Tensor
 ) -> Tensor:
     """For each row, the largest weight up to ``limit`` whose excess is at most ``excess``.
 
     targets      [N, k, D, V] the Q of every pair; D counts directions
-    differences  [N, k, D, V] P - Q; at order 2 only its square matters, and it is [N, k, 1, V]
+    differences  [N, k, D, V] P - Q
     public       [N, V] the base r, above 0 everywhere
     excess       [N, k] or broadcastable
     limit        [N, k] or broadcastable, within [0, 1]
-    rough_steps  evaluations in single precision (order 2 only)
-    exact_steps  evaluations in double precision; 0 (order 2 only) leaves the bound kept to single precision
     Returns [N, k]: the smallest over directions, feasible in each.
     """
     rows = targets.shape[:-1]
     bound = (excess * MARGIN).to(torch.float64).expand(rows[:2]).unsqueeze(-1).expand(rows)
     top = limit.to(torch.float64).expand(rows[:2]).unsqueeze(-1).expand(rows)
-    if exact_steps is None:
-        exact_steps = EXACT_STEPS if order == 2 else EXACT_STEPS_OTHERWISE
-    start = None
-    if order == 2:
-        rough = _Pair(targets.float(), differences.float(), public.float(), order)
-        # At weight 1 nothing of the public model is left to keep a sum finite in single precision.
-        ceiling = top.float().clamp(max=1 - 2**-23)
-        found = _approach(rough.start(bound.float()), rough, bound.float(), ceiling, rough_steps)
-        if exact_steps == 0:
-            # Single precision knows the bound to a few parts in a million; keep that far away from it.
-            settled = torch.where(found.feasible >= ceiling, top, found.feasible.double() * (1 - 1e-5))
-            return settled.amin(-1)
-        start = torch.where(found.feasible >= ceiling, top, found.nearest.double())
-    pair = _Pair(targets.double(), differences.double(), public, order)
-    first = pair.start(bound) if start is None else start
-    return _approach(first, pair, bound, top, exact_steps).feasible.amin(-1)
+    pair = _Pair(targets, differences, public, order)
+    return _approach(pair.start(bound), pair, bound, top).amin(-1)
 
 
-@dataclass(frozen=True)
-class _Approach:
-    nearest: Tensor  # the weight that came closest to the bound, from either side
-    feasible: Tensor  # the largest weight that is known to keep the bound
-
-
-def _approach(start: Tensor, pair: _Pair, bound: Tensor, top: Tensor, steps: int) -> _Approach:
-    """Newton on log E, in a bracket.
+def _approach(start: Tensor, pair: _Pair, bound: Tensor, top: Tensor) -> Tensor:
+    """Newton on log E, in a bracket; the largest weight that is known to keep the bound.
 
     Against log w the curve is straight for small weights and for high orders, against logit w for weights
     near 1; the shorter of both steps is taken. A step that is not half as long as the one before, or that
@@ -100,9 +61,8 @@ def _approach(start: Tensor, pair: _Pair, bound: Tensor, top: Tensor, steps: int
     """
     weight, feasible = torch.minimum(start, top), torch.zeros_like(top)
     low, high = torch.full_like(top, -_FAR), torch.logit(top).clamp(max=_FAR)
-    before, distance = torch.full_like(top, torch.inf), torch.full_like(top, torch.inf)
-    nearest, goal = weight, bound.log()
-    for _ in range(steps):
+    before, goal = torch.full_like(top, torch.inf), bound.log()
+    for _ in range(_STEPS):
         found, slope = pair.evaluate(weight)
         place = torch.logit(weight).clamp(-_FAR, _FAR)
         fits = found <= bound
@@ -110,10 +70,7 @@ def _approach(start: Tensor, pair: _Pair, bound: Tensor, top: Tensor, steps: int
         feasible = torch.maximum(feasible, torch.nan_to_num(shrunk, nan=0.0))
         low = torch.where(fits, torch.maximum(low, place), low)
         high = torch.where(fits, high, torch.minimum(high, place))
-        gap = goal - found.log()
-        closer = (gap.abs() < distance) | (fits & (weight >= top))
-        nearest, distance = torch.where(closer, weight, nearest), torch.where(closer, gap.abs(), distance)
-        move = gap / slope
+        move = (goal - found.log()) / slope
         by_logit = move / (1 - weight).clamp(min=1e-6)
         by_log = torch.logit((weight * torch.exp(move)).clamp(max=1.0)) - place
         length = torch.where(by_log.abs() < by_logit.abs(), by_log, by_logit)
@@ -124,28 +81,19 @@ def _approach(start: Tensor, pair: _Pair, bound: Tensor, top: Tensor, steps: int
         before = (target - place).abs()
         weight = torch.where(target >= torch.logit(top), top, torch.minimum(torch.sigmoid(target), top))
         weight = torch.where(feasible >= top, top, weight)
-    return _Approach(nearest, feasible)
+    return feasible
 
 
 class _Pair:
     """E(w) and its slope for many pairs at once.
 
     With x = w (P-Q) / Q_w:  E = sum Q_w phi(x)  and  w E' = sum phi(x) (Q_w - r) + a ((1+x)^(a-1) - 1) x r.
-    At order 2 these are ``w^2 sum d^2/Q_w`` and a slope of ``1 + sum d^2 r/Q_w^2 / sum d^2/Q_w``: two inner
-    products with powers of 1/Q_w, whose other factors do not depend on w.
     """
 
     def __init__(self, targets: Tensor, differences: Tensor, public: Tensor, order: float) -> None:
         self._targets, self._order = targets, order
         self._base = public[:, None, None, :]
         self._differences = differences
-        if order == 2:
-            self._squares = differences.square().transpose(-1, -2)  # [N, k, V, 1]
-            self._weighted = self._squares * public[:, None, :, None]
-        # Memory for what every evaluation computes anew: to ask the system for it each time costs more than
-        # the arithmetic.
-        widest = next(blocks_of(targets.shape[-1], targets.shape[:-1].numel()))
-        self._mixed = torch.empty_like(targets[..., widest], memory_format=torch.contiguous_format)
 
     def start(self, bound: Tensor) -> Tensor:
         """Where E would reach the bound if it were ``a(a-1)/2 sum d^2/r`` times w^2, as it is near 0."""
@@ -159,20 +107,11 @@ class _Pair:
         w = weight.unsqueeze(-1)
         for block in blocks_of(self._targets.shape[-1], weight.numel()):
             r = self._base[..., block]
-            targets = self._targets[..., block]
-            mixed = self._mixed[..., : targets.shape[-1]]
-            torch.lerp(r, targets, w, out=mixed)  # it never cancels towards 0
-            if self._order == 2:
-                mixed.reciprocal_()
-                excess += (mixed @ self._squares[:, :, block]).squeeze(-1)
-                growth += (mixed.mul_(mixed) @ self._weighted[:, :, block]).squeeze(-1)
-            else:
-                x = w * self._differences[..., block] / mixed
-                bend = phi(x, self._order).clamp_(min=0)
-                excess += (mixed * bend).sum(-1)
-                power = torch.expm1((self._order - 1) * torch.log1p(x))
-                growth += (bend * (mixed - r) + self._order * power * x * r).sum(-1)
-        if self._order == 2:
-            return weight * weight * excess, 1 + growth / excess
+            mixed = torch.lerp(r, self._targets[..., block], w)  # it never cancels towards 0
+            x = w * self._differences[..., block] / mixed
+            bend = phi(x, self._order).clamp_(min=0)
+            excess += (mixed * bend).sum(-1)
+            power = torch.expm1((self._order - 1) * torch.log1p(x))
+            growth += (bend * (mixed - r) + self._order * power * x * r).sum(-1)
         # An infinite slope would be a step of no length, for ever; without one the bracket is halved.
         return excess, growth.masked_fill_(growth.isinf(), torch.nan) / excess

@@ -7,7 +7,7 @@ leaves is the ledger's decision, and the work is the same for both.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,24 +84,24 @@ class Drawing:
         """Which slot answers a lazy query: uniform, and never to be shown."""
         return self._randbelow(self._parts)
 
-    def draw(self, queries: Sequence[Tensor], left: Sequence[int]) -> list[Drawn | TacitError]:
+    def draw(self, queries: Iterable[Tensor], left: Sequence[int]) -> list[Drawn | TacitError]:
         """One answer for each query, in order; what is wrong with a query stands in its place.
 
-        A query is [1 + members, n], or [2, n] where lazy, the public model in row 0. ``left`` is what every
-        part has, in billionths: a query of individual budgets has what the one before it leaves.
+        A query is [1 + members, n], or [2, n] where lazy, the public model in row 0; it is asked for when its
+        turn comes. ``left`` is what every part has, in billionths: a query of individual budgets has what
+        the one before it leaves.
         """
         if isinstance(self.mechanism, Individual):
             return self._one_after_the_other(queries, list(left))
-        answers: dict[int, Drawn | TacitError] = {}
+        answers: list[Drawn | TacitError] = []
         for group in _alike(queries):
             try:
-                drawn: Sequence[Drawn | TacitError] = self._together([queries[i] for i in group])
+                answers += self._together(group)
             except TacitError:  # whose it is shows one by one
-                drawn = [self._alone(queries[i]) for i in group]
-            answers.update(zip(group, drawn, strict=True))
-        return [answers[i] for i in range(len(queries))]
+                answers += map(self._alone, group)
+        return answers
 
-    def _one_after_the_other(self, queries: Sequence[Tensor], left: list[int]) -> list[Drawn | TacitError]:
+    def _one_after_the_other(self, queries: Iterable[Tensor], left: list[int]) -> list[Drawn | TacitError]:
         answers = []
         for query in queries:
             answer = self._alone(query, left)
@@ -146,15 +146,19 @@ class Drawing:
         ]
 
 
-def _alike(queries: Sequence[Tensor]) -> Iterator[list[int]]:
-    """Numbers of queries with equally many outcomes, in groups that stay in a processor's cache.
+def _alike(queries: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Successive queries with equally many outcomes, in groups that stay in a processor's cache.
 
     How many outcomes there are is a function of the public model and the request.
     """
-    by_size: dict[int, list[int]] = {}
-    for number, query in enumerate(queries):
-        by_size.setdefault(query.shape[-1], []).append(number)
-    for numbers in by_size.values():
-        size = max(1, _ELEMENTS_TOGETHER // queries[numbers[0]].numel())
-        for first in range(0, len(numbers), size):
-            yield numbers[first : first + size]
+    group: list[Tensor] = []
+    for query in queries:
+        if group and query.shape != group[0].shape:
+            yield group
+            group = []
+        group.append(query)
+        if (len(group) + 1) * query.numel() > _ELEMENTS_TOGETHER:
+            yield group
+            group = []
+    if group:
+        yield group

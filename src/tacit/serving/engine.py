@@ -17,15 +17,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from tacit.errors import LedgerUnavailable, TacitError
 from tacit.ledger import Decided, Draw
-from tacit.mechanisms import DecodedPmfs, Decoding
+from tacit.mechanisms import Decoding
+from tacit.mechanisms.decoding import token_at
 from tacit.models.ensemble import Ensemble
 from tacit.models.executor import EnsembleExecutor
 from tacit.models.executor_lazy import LazyExecutor
@@ -299,21 +301,26 @@ class Engine:
             logits = self._executor.step(slots, last, [self._drawing.secret_slot() for _ in texts])
         else:
             logits = self._executor.step(slots, last)
-        asked: list[tuple[Text, DecodedPmfs]] = []
-        for row, text in enumerate(texts):
-            try:
-                kept = text.decoding.pmfs(logits[:, row], text.tokens, text.writing.tokens)
-                asked.append((text, kept))
-            except TacitError as fault:
-                self._end(text, fault)
-        left = self._books.balance.left
-        answers = self._drawing.draw([kept.pmfs for _, kept in asked], left)
+        asked: list[tuple[Text, Tensor | None]] = []
+
+        def queries() -> Iterator[Tensor]:
+            """Each made when it is mixed, in the memory of the one before: so they stay in cache."""
+            for row, text in enumerate(texts):
+                try:
+                    decoded = text.decoding.pmfs(logits[:, row], text.tokens, text.writing.tokens)
+                except TacitError as fault:
+                    self._end(text, fault)
+                    continue
+                asked.append((text, decoded.tokens))
+                yield decoded.pmfs
+
+        answers = self._drawing.draw(queries(), self._books.balance.left)
         going, drawn = [], []
         for (text, kept), one in zip(asked, answers, strict=True):
             if isinstance(one, TacitError):
                 self._end(text, one)
                 continue
-            private, public = kept.token(one.private), kept.token(one.public)
+            private, public = token_at(one.private, kept), token_at(one.public, kept)
             going.append(text)
             drawn.append(replace(one, private=private, public=public))
         return going, drawn

@@ -75,6 +75,33 @@ class Text:
         return [*self.prompt, *self.writing.tokens]
 
 
+class _Queries:
+    """What texts ask in one step: distributions, each made when it is mixed.
+
+    It then has the memory of the one before, which is in cache still. What became of them is known after
+    they were gone through: ``asked`` has the tokens that truncation kept (None: all), ``failed`` the rest.
+    """
+
+    def __init__(self, texts: Sequence[Text], logits: Tensor) -> None:
+        self._texts, self._logits = texts, logits
+        self.asked: list[tuple[Text, Tensor | None]] = []
+        self.failed: list[tuple[Text, TacitError]] = []
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        self.asked, self.failed = [], []
+        for row, text in enumerate(self._texts):
+            try:
+                decoded = text.decoding.pmfs(self._logits[:, row], text.tokens, text.writing.tokens)
+            except TacitError as fault:
+                self.failed.append((text, fault))
+                continue
+            self.asked.append((text, decoded.tokens))
+            yield decoded.pmfs
+
+
 class Engine:
     """Writes many answers at once.
 
@@ -301,22 +328,12 @@ class Engine:
             logits = self._executor.step(slots, last, [self._drawing.secret_slot() for _ in texts])
         else:
             logits = self._executor.step(slots, last)
-        asked: list[tuple[Text, Tensor | None]] = []
-
-        def queries() -> Iterator[Tensor]:
-            """Each made when it is mixed, in the memory of the one before: so they stay in cache."""
-            for row, text in enumerate(texts):
-                try:
-                    decoded = text.decoding.pmfs(logits[:, row], text.tokens, text.writing.tokens)
-                except TacitError as fault:
-                    self._end(text, fault)
-                    continue
-                asked.append((text, decoded.tokens))
-                yield decoded.pmfs
-
-        answers = self._drawing.draw(queries(), self._books.balance.left)
+        queries = _Queries(texts, logits)
+        answers = self._drawing.draw(queries, self._books.balance.left)
+        for text, fault in queries.failed:
+            self._end(text, fault)
         going, drawn = [], []
-        for (text, kept), one in zip(asked, answers, strict=True):
+        for (text, kept), one in zip(queries.asked, answers, strict=True):
             if isinstance(one, TacitError):
                 self._end(text, one)
                 continue

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import numpy as np
 import pytest
+from scipy import stats
 
-from tacit.attacks.groups import PAPER, GroupPlan, Groups, draw_groups
+from tacit.attacks.groups import PAPER, GroupPlan, Groups, draw_groups, values_of
 from tacit.errors import InputError
 
 
@@ -27,27 +31,42 @@ def test_the_papers_groups() -> None:
     assert all(len(set(group)) == 20 for group in groups.texts.tolist())
 
 
+def test_every_set_of_texts_is_as_likely() -> None:
+    groups = drawn(GroupPlan(groups=20_000, size=3), texts=12)
+    sets = Counter(tuple(sorted(group)) for group in groups.texts[:10_000].tolist())
+    assert len(sets) == math.comb(6, 3)
+    assert stats.chisquare(list(sets.values())).pvalue > 0.001
+    assert stats.chisquare([500] * 10 + [510] * 10).pvalue > 0.001  # what it lets through
+    assert stats.chisquare([450] * 10 + [550] * 10).pvalue < 0.001  # and what it does not
+
+
 def test_scores_are_sums_over_the_texts_of_a_group() -> None:
     groups = drawn(GroupPlan(groups=6, size=3))
     losses = np.linspace(0.5, 4, 40)
-    found = groups.scores(losses)
+    values = values_of({"perplexity": -np.exp(losses), "loss": -losses})
+    assert set(values) == {"perplexity_sum", "mean_log_perplexity"}
     for group, texts in enumerate(groups.texts):
-        assert found.perplexity_sum[group] == pytest.approx(-sum(np.exp(losses[text]) for text in texts))
-        assert found.mean_log_perplexity[group] == pytest.approx(-sum(losses[text] for text in texts) / 3)
+        total = groups.sums(values["perplexity_sum"])[group]
+        assert total == pytest.approx(-sum(np.exp(losses[text]) for text in texts))
+        mean = groups.sums(values["mean_log_perplexity"])[group] / 3
+        assert mean == pytest.approx(-sum(losses[text] for text in texts) / 3)
     # Members have the lower losses, and higher scores.
-    assert found.perplexity_sum[:3].min() > found.perplexity_sum[3:].max()
-    with pytest.raises(ValueError, match="Expected 40 losses"):
-        groups.scores(losses[:5])
+    for one in values.values():
+        assert groups.sums(one)[:3].min() > groups.sums(one)[3:].max()
+    known = values_of({"perplexity": -np.exp(losses), "loss": -losses, "reference": losses})
+    np.testing.assert_array_equal(known["mean_reference"], losses)
+    with pytest.raises(ValueError, match="Expected 40 values"):
+        groups.sums(losses[:5])
 
 
 def test_one_strange_text_dominates_the_sum_and_not_the_mean() -> None:
     groups = drawn(GroupPlan(groups=2, size=20))
     losses = np.full(40, 2.0)
     losses[0], losses[20:] = 12.0, 2.3
-    found = groups.scores(losses)
-    assert found.perplexity_sum[0] < found.perplexity_sum[1]
-    usual = groups.scores(np.where(np.arange(40) < 20, 2.0, 2.3))
-    assert usual.perplexity_sum[0] > usual.perplexity_sum[1]
+    strange = groups.sums(-np.exp(losses))
+    assert strange[0] < strange[1]
+    usual = groups.sums(-np.exp(np.where(np.arange(40) < 20, 2.0, 2.3)))
+    assert usual[0] > usual[1]
 
 
 def test_groups_know_their_secrets_and_resampling_draws_secrets() -> None:
@@ -74,10 +93,10 @@ def test_resampling_spreads_as_secrets_do_and_not_as_groups() -> None:
     generator = np.random.default_rng(1)
     losses = generator.normal(2.0, 0.5, size=40)
     groups = drawn(GroupPlan(groups=1000, size=10))
-    means = [groups.redrawn(generator).scores(losses).mean_log_perplexity[:500].mean() for _ in range(200)]
+    means = [groups.redrawn(generator).sums(losses)[:500].mean() / 10 for _ in range(200)]
     by_secrets = losses[:20].std() / np.sqrt(20)
     assert np.std(means) == pytest.approx(by_secrets, rel=0.25)
-    naive = groups.scores(losses).mean_log_perplexity[:500].std() / np.sqrt(500)
+    naive = groups.sums(losses)[:500].std() / 10 / np.sqrt(500)
     assert naive < by_secrets / 5
 
 

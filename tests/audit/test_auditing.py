@@ -22,7 +22,7 @@ from tacit.prediction import Budget
 from tacit.privacy import Guarantee
 from tacit.report import render_comparison, render_report
 from tacit.runs import Run
-from tests.audit.runs import Audited, planted_corpus
+from tests.audit.runs import Audited, finetuned, planted_corpus
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +95,9 @@ def test_an_untouched_model_is_inconclusive(of_untouched: AuditRecord) -> None:
     assert claim.detectable_epsilon is not None
     assert claim.detectable_epsilon > 2
     assert of_untouched.sections["exposure"]["p_value"] > 0.001
+    disparity = of_untouched.sections["disparity"]
+    assert (disparity["against"], disparity["baseline"]) == ("the public model", "public")
+    assert disparity["mean"]["value"] == pytest.approx(0, abs=1e-2)
 
 
 def test_a_claim_that_the_weights_break_is_contradicted(overfitted: Audited, untouched: Audited) -> None:
@@ -102,11 +105,21 @@ def test_a_claim_that_the_weights_break_is_contradicted(overfitted: Audited, unt
     assert broken.verdict == "contradicted"
     assert broken.line.startswith("Contradicted")
     assert "more than the claimed 1" in broken.claims[0].reason
-    # The same claim of a model that learned nothing stands.
-    assert audit(claiming(untouched, 1.0), documents=0).verdict == "supported"
+    # The same claim of a model that learned nothing stands, since the attack finds the overfitted one.
+    claimed = audit(claiming(untouched, 1.0), documents=0, real="none", against=overfitted.run)
+    assert claimed.verdict == "supported"
+    (claim,) = claimed.claims
+    assert claim.control_epsilon is not None
+    assert claim.control_epsilon > 1.5
+    assert "where nothing protects, the same attack shows at least" in claim.reason
+    control = claimed.sections["exposure"]["control"]
+    assert control["p_value"] < 1e-6
+    assert control["largest"] > 11
+    page = render_report(json.loads(json.dumps(claimed.to_json())), run_name="untouched")
+    assert "without protection" in page
 
 
-def test_sections_of_one_model(of_overfitted: AuditRecord) -> None:
+def test_sections_of_one_model(of_overfitted: AuditRecord, overfitted: Audited) -> None:
     sections = of_overfitted.sections
     utility = sections["utility"]
     assert utility["run"]["value"] < utility["public"]["value"]
@@ -115,6 +128,14 @@ def test_sections_of_one_model(of_overfitted: AuditRecord) -> None:
     assert disparity["against"] == "untouched"
     assert disparity["mean"]["value"] < 0  # it predicts better than the untouched one
     assert len(disparity["points"]) == disparity["users"]
+    assert disparity["baseline"] == "run"
+    assert "none of it was trained on" in disparity["caveats"][-1]
+    real = sections["extraction"]["tab_real"]
+    assert real["source"] == "real, picked by an independent model"
+    assert real["users"] + real["other_users"] == 40 + sum(
+        canary.inserted for canary in overfitted.manifest.canaries if canary.user.startswith("canary")
+    )
+    assert real["p_value"] > 0.001  # these sayings are common ones
     tab = sections["extraction"]["tab"]
     assert 0 <= tab["accuracy"]["value"] <= tab["attainable"]
     tries = sections["extraction"]["tries"]["rows"]
@@ -172,12 +193,40 @@ def test_an_honest_ensemble_is_supported(audited: Audited) -> None:
     render_report(json.loads(json.dumps(found.to_json())), run_name="ensemble")
 
 
+def altered(one: Audited, **recipe: Any) -> Audited:
+    """The same Run as if its recipe had been another."""
+    changed = one.run.manifest.model_copy(update={"recipe": {**one.run.manifest.recipe, **recipe}})
+    return dataclasses.replace(one, run=Run(one.run.folder, changed))
+
+
+@pytest.fixture
+def other_split(untouched: Audited) -> Audited:
+    return altered(untouched, held_out={"share": 0.2, "by": "user", "seed": 9})
+
+
+@pytest.fixture
+def protected(untouched: Audited) -> Audited:
+    return claiming(untouched, 1.0)
+
+
+@pytest.fixture(scope="module")
+def other_text(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: Path) -> Audited:
+    folder = tmp_path_factory.mktemp("other_text")
+    manifest = planted_corpus(folder / "private.jsonl", users=2, seed=8)
+    run = finetuned(tiny_transformer, folder / "private.jsonl", folder / "run", max_steps=1)
+    return Audited(run, manifest)
+
+
 @pytest.mark.parametrize(
     ("which", "changes", "message"),
     [
         ("audited", {}, "holds an ensemble"),
         ("overfitted", {"answers": "certified"}, "leave mechanism and"),
-        ("overfitted", {"against": "audited"}, "other text"),
+        ("overfitted", {"against": "audited"}, "holds an ensemble"),
+        ("overfitted", {"against": "other_text"}, "other text"),
+        ("overfitted", {"against": "other_split"}, "held out other text"),
+        ("overfitted", {"against": "protected"}, "is protected itself"),
+        ("overfitted", {"real": "paper"}, "give a Run of it"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -187,8 +236,9 @@ def test_what_does_not_fit_is_refused(
     if "answers" in changes:
         given["answers"] = answers(changes["answers"])
     if "against" in changes:
-        ensemble = request.getfixturevalue(changes["against"])
-        given["against"] = ensemble.run
+        given["against"] = request.getfixturevalue(changes["against"]).run
+    if "real" in changes:
+        given |= {"real": changes["real"], "manifest": None, "documents": 0, "lines": 0}
     with pytest.raises(InputError, match=message):
         audit(request.getfixturevalue(which), **given)
 

@@ -33,9 +33,8 @@ def test_a_renyi_claim_is_converted_first() -> None:
     assert claim.epsilon == pytest.approx(expected)
     assert claim.delta == DELTA
     assert judge(claim, bound(expected + 0.01)).verdict == "contradicted"
-    assert (
-        judge(claim, bound(0.51), bound(10.0)).verdict == "supported"
-    )  # above the Renyi epsilon, below its DP
+    # Above the Renyi epsilon, below its DP.
+    assert judge(claim, bound(0.51), bound(10.0), control=bound(9.0)).verdict == "supported"
 
 
 def test_the_three_verdicts() -> None:
@@ -43,9 +42,12 @@ def test_the_three_verdicts() -> None:
     found = judge(claim, bound(2.01), bound(5.0))
     assert found.verdict == "contradicted"
     assert "2.01" in found.reason
-    supported = judge(claim, bound(2.0), bound(3.0))
+    supported = judge(claim, bound(2.0), bound(3.0), control=bound(3.0))
     assert supported.verdict == "supported"
-    assert "no control was run" in supported.reason
+    assert "where nothing protects, the same attack shows at least 3" in supported.reason
+    untested = judge(claim, bound(2.0), bound(3.0))
+    assert untested.verdict == "inconclusive"
+    assert "No control shows" in untested.reason
     weak = judge(claim, bound(0.0), bound(2.9))
     assert weak.verdict == "inconclusive"
     assert "could have detected epsilon = 2.9" in weak.reason
@@ -57,7 +59,7 @@ def test_a_control_that_fails_takes_the_support_away() -> None:
     claim = Claim("s", "part", "add/remove", 2.0, DELTA)
     works = judge(claim, bound(0.1), bound(5.0), control=bound(4.0))
     assert works.verdict == "supported"
-    assert "same attack succeeds" in works.reason
+    assert works.to_json()["control"]["epsilon"] == 4.0
     fails = judge(claim, bound(0.1), bound(5.0), control=bound(0.3))
     assert fails.verdict == "inconclusive"
     assert "0.3" in fails.reason
@@ -80,7 +82,10 @@ def test_a_bound_about_something_else_says_nothing(others: dict[str, object], re
     assert found.verdict == "inconclusive"
     assert reason in found.reason
     # Nor does it support a claim that it could have shown something about something else.
-    assert judge(claim, bound(0.0), bound(20.0, **others)).verdict == "inconclusive"
+    able, other = bound(20.0), bound(20.0, **others)
+    assert judge(claim, bound(0.0), other, control=able).verdict == "inconclusive"
+    assert judge(claim, bound(0.0), able, control=other).verdict == "inconclusive"
+    assert judge(claim, bound(0.0), able, control=able).verdict == "supported"
 
 
 def test_a_claim_holds_at_every_larger_delta_too() -> None:
@@ -125,20 +130,20 @@ def test_extremes() -> None:
     assert json.dumps(endless.to_json(), allow_nan=False)
     perfect = Claim("s", "part", "add/remove", 0.0, DELTA)
     assert judge(perfect, bound(0.01)).verdict == "contradicted"
-    assert judge(perfect, bound(0.0), bound(0.0)).verdict == "inconclusive"
-    assert judge(perfect, bound(0.0), bound(0.5)).verdict == "supported"
+    assert judge(perfect, bound(0.0), bound(0.0), control=bound(0.0)).verdict == "inconclusive"
+    assert judge(perfect, bound(0.0), bound(0.5), control=bound(0.0)).verdict == "inconclusive"
+    assert judge(perfect, bound(0.0), bound(0.5), control=bound(0.4)).verdict == "supported"
 
 
-@given(st.floats(0, 20), st.floats(0, 20), st.floats(0, 20))
+@given(st.floats(0, 20), st.floats(0, 20), st.floats(0, 20), st.floats(0, 20))
 def test_contradicted_exactly_when_the_bound_exceeds_the_claim(
-    claimed: float, found: float, could: float
+    claimed: float, found: float, could: float, did: float
 ) -> None:
     claim = Claim("s", "part", "add/remove", claimed, DELTA)
-    verdict = judge(claim, bound(found), bound(could)).verdict
+    verdict = judge(claim, bound(found), bound(could), control=bound(did)).verdict
     assert (verdict == "contradicted") == (found > claimed)
-    if verdict == "supported":
-        assert could >= 1.5 * claimed
-        assert could > claimed
+    able = min(could, did) >= 1.5 * claimed and min(could, did) > claimed
+    assert (verdict == "supported") == (found <= claimed and able)
 
 
 def test_a_true_claim_is_contradicted_at_most_as_often_as_the_level_and_halved_charges_are_caught() -> None:

@@ -85,6 +85,9 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
     arguments = shlex.split(example)[1:]
     if "runs/first" in arguments:
         corpus = plant_canaries(tacit) if "canaries.json" in arguments else "dialogues.jsonl"
+        if "crt" in arguments:
+            corpus = "with_spans.jsonl"
+            assert tacit("corpus", "simulate", corpus, "--users", "16", "--dialogues", "1").code == 0
         assert tacit("train", "recipe.yaml", "training.max_steps=1", f"corpus.path={corpus}").code == 0
     if path == ("compare",):
         assert tacit("train", "recipe.yaml", "training.max_steps=1", "output=runs/second").code == 0

@@ -66,6 +66,16 @@ def attack(name: str, auc: float, *, resolved: bool = True) -> dict[str, Any]:
     }
 
 
+def group_attack(name: str, auc: float) -> dict[str, Any]:
+    return {
+        "name": name,
+        "auc": measured(auc, auc - 0.06, min(1.0, auc + 0.06), "bootstrap over 412 + 412 secrets"),
+        "accuracy_at_median": measured((auc + 0.5) / 2, auc / 2, 0.99, "bootstrap over 412 + 412 secrets"),
+        "p_value": 0.001,
+        "holm": 0.002,
+    }
+
+
 def sample_audit() -> dict[str, Any]:
     chance = random.Random(7)
     users = [(round(math.exp(chance.uniform(1, 6))), chance.gauss(0, 0.5)) for _ in range(60)]
@@ -100,6 +110,7 @@ def sample_audit() -> dict[str, Any]:
                 "reason": "The strongest attack shows 3.1, and would have shown up to 9.4.",
                 "claimed_epsilon": 8.0,
                 "measured_epsilon": 3.1,
+                "control_epsilon": 9.1,
                 "detectable_epsilon": 9.4,
                 "delta": 1e-5,
                 "confidence": 0.95,
@@ -151,6 +162,7 @@ def sample_audit() -> dict[str, Any]:
                 for times, mean in ((1, 1.9), (5, 3.8), (10, 6.1), (20, 11.2))
             ],
             "p_value": 1e-9,
+            "control": {"mean": measured(13.1, 12.0, 14.2), "largest": 19.9, "p_value": 1e-12},
             "positions": 6210,
             "seconds": 41.5,
         },
@@ -174,6 +186,17 @@ def sample_audit() -> dict[str, Any]:
                         attack("min-k++", 0.69),
                     ],
                     "roc": {"attack": "reference", "points": roc_points(0.3)},
+                    "groups": {
+                        "groups": 2000,
+                        "size": 20,
+                        "members": 1000,
+                        "non_members": 1000,
+                        "secrets": [412, 412],
+                        "attacks": [
+                            group_attack("perplexity_sum", 0.71),
+                            group_attack("mean_reference", 0.93),
+                        ],
+                    },
                 },
                 {
                     "name": "dialogues",
@@ -188,6 +211,8 @@ def sample_audit() -> dict[str, Any]:
                     },
                     "attacks": [attack("loss", 0.7, resolved=False), attack("zlib", 0.52, resolved=False)],
                     "roc": {"attack": "loss", "points": roc_points(0.6, 90)},
+                    "groups": None,
+                    "groups_why": "groups of 100 need 200 texts of either kind, and there are 90",
                 },
             ]
         },
@@ -200,6 +225,16 @@ def sample_audit() -> dict[str, Any]:
                     {"repetitions": times, "accuracy": share(hits, 5)}
                     for times, hits in ((1, 0), (5, 1), (10, 2), (20, 4))
                 ],
+            },
+            "tab_real": {
+                "source": "real, picked by an independent model",
+                "users": 90,
+                "accuracy": share(9, 90),
+                "attainable": 0.8,
+                "public": share(1, 90),
+                "others": share(1, 30),
+                "other_users": 30,
+                "p_value": 0.23,
             },
             "tries": {
                 "rows": [
@@ -266,6 +301,14 @@ def sample_audit() -> dict[str, Any]:
                 "hits_twins": 0,
                 "p_value": 0.5,
                 "queries_used": 6000,
+                "booked": 6000,
+                "chance": 1e-6,
+                "p_claim": 1.0,
+                "secret_rate": share(1, 500),
+                "twin_rate": share(0, 500),
+                "verdict": "inconclusive",
+                "reason": "1 of 500 answers was a planted secret; 27 would contradict.",
+                "control": "The control gives 61 of them in as many answers.",
             },
         },
         "disparity": {

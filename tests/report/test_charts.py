@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 
 from tacit.report import charts, charts_of_cost
-from tacit.report.audit_file import Audit, Disparity, Exposure, MembershipSet, parse_audit
+from tacit.report.attack_parts import Exposure, MembershipSet
+from tacit.report.audit_file import Audit, Disparity, parse_audit
 from tacit.report.charts import Measurement, Rung
 from tacit.report.charts_of_cost import Bar, Place
 from tacit.report.drawing import Drawing, Key, legend_height

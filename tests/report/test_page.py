@@ -98,6 +98,13 @@ def test_everything_that_was_measured_is_there_in_order() -> None:
         "95% intervals: Clopper-Pearson, two-sided, n=20",
         "needs 3,000 non-members",
         "22.4 [21.1, 23.9]",
+        "In 2,000 groups of 20 canaries and twins, drawn from 412 secrets and 412 others",
+        "groups of 100 need 200 texts of either kind, and there are 90",
+        "of 30 users whom training did not see, 3.33%",
+        "In the control, a model without protection that read the same text, the most exposed has 19.9 bits",
+        "without protection at least 9.1",
+        "The control gives 61 of them in as many answers.",
+        "tokens booked meanwhile 6,000",
     ):
         assert wanted in page.words, wanted
 
@@ -131,6 +138,7 @@ def test_a_report_with_nothing_measured_is_still_one() -> None:
     [
         ("exposure", "per_repetition"), ("exposure", "p_value"), ("exposure", "seconds"),
         ("utility", "public"),
+        ("exposure", "control"), ("extraction", "tab_real"),
         ("utility", "unmitigated"), ("extraction", "tab"), ("extraction", "tries"), ("extraction", "codes"),
         ("prediction", "realised"), ("prediction", "likelihood_ratio"), ("prediction", "black_box"),
         ("disparity", "points"), ("provenance", "manifest_commitment"), ("provenance", "seconds"),
@@ -243,8 +251,19 @@ def test_a_set_that_the_blind_attacker_separates_is_marked_and_not_a_headline() 
 def test_a_gap_between_users_is_claimed_only_where_its_interval_excludes_nothing() -> None:
     audit = sample_audit()
     assert "costs one group more" in report(audit).words
+    # Against the public model it is not protection that makes the difference.
+    public = audit | {"disparity": audit["disparity"] | {"baseline": "public"}}
+    assert "costs one group more" not in report(public).words
+    assert "training helps one group more" in report(public).words
+    assert "what protection costs needs a Run without it" in report(public).words
     audit["disparity"]["gap"] |= {"low": -0.5}
     assert "no difference is shown" in report(audit).words
+
+
+def test_texts_that_the_paper_picks_show_no_leak() -> None:
+    audit = sample_audit()
+    audit["extraction"]["tab_real"] |= {"others": None, "p_value": None, "other_users": 0}
+    assert "this describes and shows no leak" in report(audit).words
 
 
 # Guarantees in words

@@ -6,8 +6,8 @@ from tacit.attacks.codes import PROMPT, Codes
 from tacit.attacks.ensemble_membership import EnsembleScores, score_texts_of_ensemble
 from tacit.attacks.extraction import AnalyticRate, SampledHits, analytic_hit_rate, pmf_of, sample_hits
 from tacit.attacks.extraction_rows import ExtractionReport, ExtractionRow, judged
-from tacit.attacks.groups import GroupPlan, Groups, GroupScores, draw_groups
-from tacit.attacks.look_alikes import MembershipSet, canary_set, span_set
+from tacit.attacks.groups import GroupPlan, Groups, GroupScore, draw_groups, values_of
+from tacit.attacks.look_alikes import MembershipSet, canary_set, document_set, span_set
 from tacit.attacks.membership import MembershipScores, ScoreSettings, score_texts
 from tacit.attacks.memorising import MemorisingPlan
 from tacit.attacks.np_extraction import NPExtraction, Prompted, Sampling, extract, prompted
@@ -32,7 +32,7 @@ __all__ = [
     "ExtractionReport",
     "ExtractionRow",
     "GroupPlan",
-    "GroupScores",
+    "GroupScore",
     "Groups",
     "MembershipScores",
     "MembershipSet",
@@ -51,6 +51,7 @@ __all__ = [
     "analytic_hit_rate",
     "attack_blindly",
     "canary_set",
+    "document_set",
     "draw_groups",
     "extract",
     "judged",
@@ -63,4 +64,5 @@ __all__ = [
     "span_set",
     "synthetic_canaries",
     "tab_attack",
+    "values_of",
 ]

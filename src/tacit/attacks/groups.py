@@ -7,14 +7,15 @@ and which secrets it holds, and :meth:`Groups.redrawn` makes the groups of a res
 clusters to resample, never groups.
 
 ``perplexity_sum`` is the paper's score. It is dominated by the strangest text of a group;
-``mean_log_perplexity`` is not, and stands beside it. Higher means more likely members, for both.
+``mean_log_perplexity`` is not, and stands beside it, as does ``mean_reference``, which takes off what a
+reference model finds strange too. Groups have one size, so that sums order them as means do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ import numpy.typing as npt
 from tacit.attacks.token_statistics import BoolArray, IntArray
 from tacit.errors import InputError
 from tacit.statistics import FloatArray
+
+GroupScore = Literal["perplexity_sum", "mean_log_perplexity", "mean_reference"]
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,12 @@ class Groups:
         """[groups, size] the secrets in each group."""
         return self.secrets[self.texts]
 
-    def scores(self, mean_losses: FloatArray) -> GroupScores:
-        """Scores of the groups from the texts' mean losses in nats."""
-        if mean_losses.shape != self.secrets.shape:
-            raise ValueError(f"Expected {len(self.secrets)} losses, got shape {mean_losses.shape}.")
-        held = mean_losses[self.texts]
-        return GroupScores(-np.exp(held).sum(axis=1), -held.mean(axis=1), self.is_member)
+    def sums(self, values: FloatArray) -> FloatArray:
+        """[groups] the sum of the texts' values in each group."""
+        if values.shape != self.secrets.shape:
+            raise ValueError(f"Expected {len(self.secrets)} values, got shape {values.shape}.")
+        found: FloatArray = values[self.texts].sum(axis=1)
+        return found
 
     def redrawn(self, generator: np.random.Generator) -> Groups:
         """The groups of a pool whose secrets are drawn anew with replacement.
@@ -94,13 +97,15 @@ class Groups:
         return replace(self, texts=np.concatenate(drawn), pools=pools)
 
 
-@dataclass(frozen=True)
-class GroupScores:
-    """One number per group and score; higher means more likely members."""
-
-    perplexity_sum: FloatArray = field(repr=False)
-    mean_log_perplexity: FloatArray = field(repr=False)
-    is_member: BoolArray = field(repr=False)
+def values_of(scores: Mapping[str, FloatArray]) -> dict[GroupScore, FloatArray]:
+    """What each text adds to its group, from the texts' membership scores; higher means members."""
+    found: dict[GroupScore, FloatArray] = {
+        "perplexity_sum": scores["perplexity"],
+        "mean_log_perplexity": scores["loss"],
+    }
+    if "reference" in scores:
+        found["mean_reference"] = scores["reference"]
+    return found
 
 
 def draw_groups(
@@ -136,8 +141,16 @@ def draw_groups(
 
 
 def _draw(pool: IntArray, groups: int, size: int, generator: np.random.Generator) -> IntArray:
-    """[groups, size] without repetition within a group, as far as the pool has no repetition."""
+    """[groups, size] without repetition within a group, as far as the pool has no repetition.
+
+    Floyd's draw of a set, for all groups at once: ``size`` numbers each, however large the pool is. Every
+    set is as likely; within a group the order is not.
+    """
     if len(pool) < size:  # a resampled pool can be smaller where secrets have unequal numbers of texts
         return generator.choice(pool, (groups, size))
-    chosen = generator.random((groups, len(pool))).argpartition(size - 1, axis=1)[:, :size]
+    chosen = np.empty((groups, size), dtype=np.int64)
+    for column, last in enumerate(range(len(pool) - size, len(pool))):
+        place = generator.integers(0, last + 1, size=groups)
+        taken = (chosen[:, :column] == place[:, None]).any(axis=1)
+        chosen[:, column] = np.where(taken, last, place)
     return pool[chosen]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 from tacit.attacks.exposure import MechanismTarget, measure_exposures
-from tacit.audit.canary_findings import ExposureFinding
+from tacit.audit.canary_findings import ExposureFinding, shared
+from tacit.audit.membership_findings import MembershipFinding
+from tacit.audit.membership_sets import NamedSet
 from tacit.audit.plans import AuditPlan
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.verdicts import Leak
@@ -22,6 +24,7 @@ from tacit.models.trained import TrainedModel
 from tacit.privacy import Guarantee
 from tacit.progress import Progress
 from tacit.runs import Run
+from tacit.statistics import FloatArray
 from tacit.training.preparation import SplitCorpus, split, tokenizer_of
 
 NOT_COVERED: Final = (
@@ -41,9 +44,10 @@ class AuditedRun:
         self.run, self.plan, self.texts = run, plan, texts
         self.device, self.progress = device, progress
         self.notes: list[str] = []
-        self.leaks: list[Leak] = []
+        # What was attacked, to be judged when it is known how many share the error.
+        self.tried: list[Callable[[float], Leak]] = []
         if plan.against is not None:
-            _require_same_text(run, plan.against)
+            _require_a_control(run, plan.against)
         self.manifest = _trained_canaries(run, plan.manifest, texts, self.notes)
 
     def provenance(self) -> dict[str, Any]:
@@ -56,6 +60,9 @@ class AuditedRun:
                 "delta": self.plan.delta,
                 "confidence": self.plan.confidence,
                 "documents": self.plan.documents,
+                "lines": self.plan.lines,
+                "groups": f"{self.plan.groups.groups} of {self.plan.groups.size}",
+                "preset": self.plan.preset,
                 "exposure_score": self.plan.exposure.score,
                 "exposure_budget": self.plan.exposure.budget,
             },
@@ -73,21 +80,42 @@ class AuditedRun:
             "seeded": manifest.seeded,
         }
 
-    def exposure(self, target: TrainedModel | MechanismTarget) -> ExposureFinding | None:
+    def exposure(
+        self, target: TrainedModel | MechanismTarget, control: TrainedModel | None = None
+    ) -> ExposureFinding | None:
         if self.manifest is None:
             return None
-        own, public = measure_exposures(
-            [target, target.public],
+        own, public, *without = measure_exposures(
+            [target, target.public, *([] if control is None else [control])],
             self.manifest,
             settings=self.plan.exposure,
             words=self.plan.words,
             progress=self.progress,
         )
-        found = ExposureFinding(self.manifest, own, public)
+        found = ExposureFinding(self.manifest, own, public, without[0] if without else None)
         if found.p_value is not None:
             self.notes.append(
                 f"That no inserted canary was memorised has p-value {found.p_value:.2g} (Fisher, over "
                 f"{len(found.inserted)} canaries)."
+            )
+        return found
+
+    def membership(self, chosen: NamedSet, scores: Mapping[str, FloatArray]) -> MembershipFinding:
+        """What the scores of one set show."""
+        found = MembershipFinding.of(
+            chosen.name,
+            chosen.what,
+            chosen.found,
+            scores,
+            groups=self.plan.groups,
+            primary=self.plan.primary,
+            confidence=self.plan.confidence,
+            seed=self.plan.seed,
+        )
+        if found.flagged:
+            self.notes.append(
+                f"The texts of the set '{found.name}' tell members from others without any model; its "
+                "attacks show nothing about the model."
             )
         return found
 
@@ -98,7 +126,8 @@ class AuditedRun:
         sections: Mapping[str, Any],
         mechanism: Mapping[str, Any] | None = None,
     ) -> AuditRecord:
-        leaking = [leak for leak in self.leaks if leak.leaks]
+        level = shared(self.plan.confidence, len(self.tried))
+        leaking = [leak for leak in (attack(level) for attack in self.tried) if leak.leaks]
         return AuditRecord(
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             run=self.described(),
@@ -106,7 +135,7 @@ class AuditedRun:
             mechanism=mechanism,
             claims=tuple(claims),
             leaks=tuple(leaking),
-            attacked=bool(self.leaks),
+            attacked=bool(self.tried),
             sections=sections,
             not_covered=NOT_COVERED,
             notes=tuple(self.notes),
@@ -126,11 +155,21 @@ def split_texts(run: Run, progress: Progress) -> Iterator[SplitCorpus]:
         whole.close()
 
 
-def _require_same_text(run: Run, other: Run) -> None:
-    """Before anything long begins."""
+def _require_a_control(run: Run, other: Run) -> None:
+    """Before anything long begins: the other Run has the same text on both sides, and no protection."""
+    if other.manifest.weights == "members":
+        raise InputError(f"{other.folder} holds an ensemble; give a Run of one model without protection.")
     if other.corpus_fingerprint() != run.corpus_fingerprint():
         raise InputError(
             f"{other.folder} was trained on other text than {run.folder}; give a Run of the same corpus."
+        )
+    if recipe_of(other).held_out != recipe_of(run).held_out:
+        raise InputError(
+            f"{other.folder} held out other text than {run.folder}; give a Run with the same held_out."
+        )
+    if (kind := other.manifest.guarantee["kind"]) not in ("none", "public"):
+        raise InputError(
+            f"{other.folder} is protected itself (its guarantee is of kind '{kind}'); give a Run that is not."
         )
 
 

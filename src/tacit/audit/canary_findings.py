@@ -26,11 +26,21 @@ FAIR = 0.5  # the coin that one-run bounds are for
 
 @dataclass(frozen=True)
 class ExposureFinding:
-    """Exposure of every canary under the target and under the public model, which never saw them."""
+    """Exposure of every canary under the target and under the public model, which never saw them.
+
+    ``control`` is the same of a model that saw them without any protection.
+    """
 
     manifest: CanaryManifest
     target: ExposureReport
     public: ExposureReport
+    control: ExposureReport | None = None
+
+    def of_control(self) -> ExposureFinding:
+        """The control as if it were the target: what the same attack does where nothing protects."""
+        if self.control is None:
+            raise ValueError("there is no control")
+        return ExposureFinding(self.manifest, self.control, self.public)
 
     @property
     def inserted(self) -> list[CanaryExposure]:
@@ -103,8 +113,17 @@ class ExposureFinding:
             "rows": [_row(canary, public) for canary, public in rows],
             "per_repetition": self._per_repetition(),
             "p_value": self.p_value,
+            "control": None if self.control is None else self.of_control()._summary(),
             "positions": self.target.positions,
             "queries": self.target.queries,
+        }
+
+    def _summary(self) -> dict[str, Any]:
+        values = [one.exposure.value for one in self.inserted]
+        return {
+            "mean": mean_of(values, candidates=self.manifest.candidates).to_json() if values else None,
+            "largest": max(values, default=None),
+            "p_value": self.p_value,
         }
 
     def _per_repetition(self) -> list[dict[str, Any]]:

@@ -7,41 +7,23 @@ checks that all the same. Canaries are left out: they have a set of their own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
-from tacit.attacks.token_statistics import BoolArray
+from tacit.attacks.look_alikes import MembershipSet, document_set
 from tacit.corpus import UserCorpus
 from tacit.corpus.canaries import CanaryManifest
 
 
-@dataclass(frozen=True)
-class DocumentSet:
-    """Documents to score, members first; at least two of each."""
-
-    texts: tuple[str, ...] = field(repr=False)
-    is_member: BoolArray = field(repr=False)
-    control_tokens: bool
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether there is anything to compare."""
-        return 2 <= int(self.is_member.sum()) <= len(self.texts) - 2
-
-
 def draw_documents(
     train: UserCorpus, held_out: UserCorpus, manifest: CanaryManifest | None, *, most: int, seed: int
-) -> DocumentSet:
+) -> MembershipSet:
     """At most ``most`` documents of either side, of different users each."""
     planted = set() if manifest is None else {canary.text for canary in manifest.canaries}
     rng = np.random.default_rng(seed)
     members = _one_per_user(train, planted, most, rng, taken=frozenset())
     # Split within users, somebody is on both sides; their document counts once.
     others = _one_per_user(held_out, planted, most, rng, taken=frozenset(user for user, _ in members))
-    texts = tuple(text for _, text in (*members, *others))
-    is_member = np.arange(len(texts)) < len(members)
-    return DocumentSet(texts, is_member, train.has_control_tokens)
+    return document_set(members, others)
 
 
 def _one_per_user(

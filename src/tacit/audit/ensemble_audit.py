@@ -10,13 +10,14 @@ from typing import Any
 
 from tacit.attacks.ensemble_membership import score_texts_of_ensemble
 from tacit.attacks.exposure import MechanismTarget
-from tacit.attacks.look_alikes import canary_set
 from tacit.audit.audited import AuditedRun
 from tacit.audit.membership_findings import MembershipFinding, named
+from tacit.audit.membership_sets import canaries_by_coin, lines_with_secrets
 from tacit.audit.plans import AnswerPlan, AuditPlan
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.transcripts_run import PredictionAudit, audit_private_prediction
 from tacit.audit.verdicts import Verdict
+from tacit.evaluation.report import recipe_of
 from tacit.mechanisms.choice import MechanismChoice
 from tacit.models.ensemble import Ensemble, load_ensemble
 from tacit.prediction import Answering
@@ -66,25 +67,16 @@ class EnsembleAudit(AuditedRun):
         return self.finish(guarantee, _claims_of(guarantee, found, self.plan), sections, mechanism)
 
     def _membership(self, ensemble: Ensemble, choice: MechanismChoice) -> list[MembershipFinding]:
-        manifest = self.manifest
-        if manifest is None:
-            return []
-        inserted = sum(one.inserted for one in manifest.canaries)
-        if not 2 <= inserted <= len(manifest.canaries) - 2:
-            return []
-        chosen = canary_set(manifest)
-        scored = score_texts_of_ensemble(ensemble, choice, chosen.texts, progress=self.progress)
-        return [
-            MembershipFinding.of(
-                "canaries",
-                "Canaries that a coin put into the training text, against canaries that it left out.",
-                chosen.texts,
-                chosen.is_member,
-                named(scored.scores),
-                confidence=self.plan.confidence,
-                seed=self.plan.seed,
-            )
-        ]
+        """Canaries; lines with gold spans where a preset asks for them, since every token is mixed anew."""
+        chosen = [] if self.manifest is None else [canaries_by_coin(self.manifest)]
+        if self.plan.preset is not None:
+            chosen.append(lines_with_secrets(recipe_of(self.run), self.texts, self.plan, self.notes))
+        sets = []
+        for one in chosen:
+            if one is not None:
+                scored = score_texts_of_ensemble(ensemble, choice, one.found.texts, progress=self.progress)
+                sets.append(self.membership(one, named(scored.scores)))
+        return sets
 
     def _utility(self, answers: AnswerPlan) -> dict[str, Any] | None:
         """What `tacit evaluate` found under this mechanism and budget, if it was asked."""

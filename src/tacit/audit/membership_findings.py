@@ -1,28 +1,37 @@
 """What membership attacks show on one set of texts, beside what the texts alone give away.
 
-Texts of one set are independent of each other: a canary each, or one document of each user. So intervals and
-p-values may treat them as such. Which attack is looked at first is fixed (`PRIMARY`); p-values of all are
+Texts of most sets are independent of each other: a canary each, or one document of each user. Lines with
+gold spans are not: lines about one secret are a cluster with their look-alikes, which is resampled and
+swapped as a whole. Which attack is looked at first is fixed beforehand (`PRIMARY`); p-values of all are
 adjusted by Holm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from tacit.attacks.blind import FOLDS, BlindAttack, attack_blindly
+from tacit.attacks.groups import GroupPlan
+from tacit.attacks.look_alikes import MembershipSet
 from tacit.attacks.membership import MembershipScores
-from tacit.attacks.token_statistics import BoolArray
+from tacit.attacks.token_statistics import BoolArray, IntArray
+from tacit.audit.exchange import area_p_values
+from tacit.audit.group_findings import GroupFinding, why_not
 from tacit.audit.multiple import holm
+from tacit.audit.resampling import cluster_auc
 from tacit.audit.roc import auc, chosen_accuracy, roc_curve, separation_p_value, tpr_at_fpr
 from tacit.audit.verdicts import Leak
 from tacit.errors import InputError
-from tacit.statistics import Estimate, FloatArray
+from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
 
 PRIMARY: Final = "reference"
+# The group's score that goes with a text's: what is looked at first is fixed beforehand for both.
+GROUP_PRIMARY: Final = {"reference": "mean_reference", "perplexity": "perplexity_sum"}
 RATES: Final = (0.01, 0.001)
 _MOST_POINTS = 400
 
@@ -38,9 +47,12 @@ class MembershipFinding:
 
     name: str
     what: str
-    is_member: BoolArray = field(repr=False)
+    found: MembershipSet = field(repr=False)
     scores: Mapping[str, FloatArray] = field(repr=False)
     blind: BlindAttack | None
+    groups: GroupFinding | None
+    groups_why: str
+    primary: str
     confidence: float
     seed: int
 
@@ -49,39 +61,80 @@ class MembershipFinding:
         cls,
         name: str,
         what: str,
-        texts: Sequence[str],
-        is_member: BoolArray,
+        found: MembershipSet,
         scores: Mapping[str, FloatArray],
         *,
+        groups: GroupPlan | None = None,
+        primary: str = PRIMARY,
         confidence: float = 0.95,
         seed: int = 0,
     ) -> MembershipFinding:
-        """Let the blind attacker try the texts; with too few of them it cannot."""
-        members = int(is_member.sum())
-        if not 2 <= members <= len(texts) - 2:
+        """Let the blind attacker try the texts, which it cannot with too few of them, and form groups.
+
+        The blind attacker gets one text of each secret and its look-alike: it would know a secret again.
+        """
+        members = int(found.is_member.sum())
+        if not 2 <= members <= len(found) - 2:
             raise InputError(
-                f"Expected at least 2 members and 2 non-members, not {members} of {len(texts)}; give more."
+                f"Expected at least 2 members and 2 non-members, not {members} of {len(found)}; give more."
             )
-        few = min(members, len(texts) - members) < FOLDS
-        blind = None if few else attack_blindly(texts, is_member, seed=seed)
-        return cls(name, what, is_member, dict(scores), blind, confidence, seed)
+        once = one_of_each(found, seed)
+        labels = found.is_member[once]
+        few = min(int(labels.sum()), int((~labels).sum())) < FOLDS
+        blind = None if few else attack_blindly([found.texts[text] for text in once], labels, seed=seed)
+        why = "" if groups is None else why_not(found, groups)
+        grouped = None
+        if groups is not None and not why:
+            grouped = GroupFinding.of(found, scores, groups, confidence=confidence, seed=seed)
+        shown = primary if primary in scores else next(iter(scores))
+        return cls(name, what, found, dict(scores), blind, grouped, why, shown, confidence, seed)
+
+    @property
+    def is_member(self) -> BoolArray:
+        """For each text."""
+        return self.found.is_member
 
     @property
     def flagged(self) -> bool:
         """Whether the texts alone tell members from others: then no score says anything about a model."""
         return self.blind is not None and self.blind.separates
 
-    def area(self, attack: str) -> Estimate:
-        """The area under the curve of one attack."""
-        return auc(*self._sides(attack), confidence=self.confidence)
+    def area(self, attack: str, confidence: float | None = None) -> Estimate:
+        """The area under the curve of one attack; secrets are resampled where texts share them."""
+        level = self.confidence if confidence is None else confidence
+        if self.found.partners is None:
+            return auc(*self._sides(attack), confidence=level)
+        clusters = np.asarray(self.found.secrets)
+        return cluster_auc(
+            *self._sides(attack),
+            member_clusters=clusters[self.is_member],
+            non_member_clusters=clusters[~self.is_member],
+            confidence=level,
+            seed=self.seed,
+        )
 
-    def leaks(self, confidence: float) -> tuple[Leak, ...]:
-        """The primary attack against chance; nothing where the set is flagged."""
+    @cached_property
+    def p_values(self) -> dict[str, float]:
+        """Of every attack: how likely so much is by luck."""
+        if self.found.partners is not None:
+            return area_p_values(self.found, self.scores, seed=self.seed)
+        return {attack: separation_p_value(*self._sides(attack)) for attack in self.scores}
+
+    def attacks(self) -> list[Callable[[float], Leak]]:
+        """The primary attack on texts, and on groups, against chance; none where the set is flagged."""
         if self.flagged:
-            return ()
-        attack = PRIMARY if PRIMARY in self.scores else next(iter(self.scores))
-        area = auc(*self._sides(attack), confidence=confidence)
-        return (Leak(f"membership of {self.name} ({attack}), AUC", area, 0.5),)
+            return []
+        groups, attack = self.groups, GROUP_PRIMARY.get(self.primary, "mean_log_perplexity")
+        found: list[Callable[[float], Leak]] = [self._leak]
+        if groups is not None:
+            score = attack if attack in groups.areas else next(iter(groups.areas))
+            found.append(lambda confidence: groups.leak(self.name, score, confidence))
+        return found
+
+    def _leak(self, confidence: float) -> Leak:
+        exact = None if self.found.partners is None else self.p_values[self.primary]
+        what = f"membership of {self.name} ({self.primary}), AUC"
+        return Leak(what, self.area(self.primary, confidence), 0.5, exact, 1 - confidence)
 
     def _sides(self, attack: str) -> tuple[FloatArray, FloatArray]:
         scores = self.scores[attack]
@@ -89,21 +142,25 @@ class MembershipFinding:
 
     def to_json(self) -> dict[str, Any]:
         """JSON form of the report."""
-        sides = {attack: self._sides(attack) for attack in self.scores}
-        p_values = {attack: separation_p_value(*both) for attack, both in sides.items()}
-        adjusted = {one.name: one.adjusted for one in holm(p_values)}
+        adjusted = {one.name: one.adjusted for one in holm(self.p_values)}
+        once = one_of_each(self.found, self.seed)  # texts of one secret are not independent
+        labels = self.is_member[once]
+        paired = self.found.partners is not None
         attacks = []
-        for attack, (members, others) in sides.items():
+        for attack, scores in self.scores.items():
+            members, others = scores[once][labels], scores[once][~labels]
             shuffled = np.random.default_rng(self.seed).permutation(others)
             calibration, measured = shuffled[: len(others) // 2], shuffled[len(others) // 2 :]
             rates = [tpr_at_fpr(members, measured, calibration, fpr=fpr) for fpr in RATES]
+            accuracy = chosen_accuracy(members, others, seed=self.seed).accuracy if len(once) > 3 else None
             attacks.append(
                 {
                     "name": attack,
                     "auc": self.area(attack).to_json(),
-                    "p_value": p_values[attack],
+                    "p_value": self.p_values[attack],
                     "holm": adjusted[attack],
-                    "accuracy": chosen_accuracy(members, others, seed=self.seed).accuracy.to_json(),
+                    "accuracy": None if accuracy is None else accuracy.to_json(),
+                    "accuracy_at_median": self._at_median(scores).to_json() if paired else None,
                     "tpr": [
                         {
                             "fpr": rate.fpr,
@@ -114,8 +171,7 @@ class MembershipFinding:
                     ],
                 }
             )
-        shown = PRIMARY if PRIMARY in self.scores else next(iter(self.scores))
-        curve = roc_curve(*sides[shown])
+        curve = roc_curve(*self._sides(self.primary))
         points = np.stack([curve.false_positive_rates, curve.true_positive_rates], axis=1)
         every = max(1, len(points) // _MOST_POINTS)
         kept = np.unique(np.append(np.arange(0, len(points), every), len(points) - 1))
@@ -124,6 +180,7 @@ class MembershipFinding:
             "what": self.what,
             "members": int(self.is_member.sum()),
             "non_members": int((~self.is_member).sum()),
+            "secrets": len(set(self.found.secrets)) if paired else None,
             "flagged": self.flagged,
             "blind": None
             if self.blind is None
@@ -133,5 +190,27 @@ class MembershipFinding:
                 "separates": self.blind.separates,
             },
             "attacks": attacks,
-            "roc": {"attack": shown, "points": points[kept].tolist()},
+            "roc": {"attack": self.primary, "points": points[kept].tolist()},
+            "groups": None if self.groups is None else self.groups.to_json(),
+            "groups_why": self.groups_why or None,
         }
+
+    def _at_median(self, scores: FloatArray) -> Estimate:
+        """Accuracy at the median of the set itself, as the paper has it; secrets are resampled."""
+        right = (scores > np.median(scores)) == self.is_member
+        names, clusters = np.unique(np.asarray(self.found.secrets), return_inverse=True)
+        sums = np.zeros((len(names), 2))
+        np.add.at(sums, clusters, np.stack([right, np.ones(len(right))], axis=1))
+        return bootstrap_over_users(
+            sums, lambda totals: totals[..., 0] / totals[..., 1], confidence=self.confidence, seed=self.seed
+        )
+
+
+def one_of_each(found: MembershipSet, seed: int) -> IntArray:
+    """Numbers of texts that share no secret: a random one of each, and its look-alike where there is one."""
+    if found.partners is None:
+        return np.arange(len(found))
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(found.is_member))
+    _, first = np.unique(np.asarray(found.secrets)[order], return_index=True)
+    chosen = order[first]
+    return np.sort(np.concatenate([chosen, found.partners[chosen]]))

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from tacit.attacks.look_alikes import canary_set
-from tacit.attacks.membership import score_texts
-from tacit.attacks.np_extraction import extract, prompted
-from tacit.attacks.tab import TabResult, synthetic_canaries, tab_attack
+from tacit.attacks.membership import MembershipScores, score_texts
 from tacit.audit.audited import AuditedRun
 from tacit.audit.bounds import EpsilonLowerBound
 from tacit.audit.canary_findings import ExposureFinding, coin_bound, joined, pair_bound, shared
-from tacit.audit.completion_chance import completion_leak
-from tacit.audit.disparity import measure_disparity
-from tacit.audit.documents import draw_documents
+from tacit.audit.completion_findings import SyntheticCompletion, complete_real_canaries
 from tacit.audit.membership_findings import PRIMARY, MembershipFinding, named
+from tacit.audit.membership_sets import canaries_by_coin, documents_of, lines_with_secrets
 from tacit.audit.nulls import exposure_band
 from tacit.audit.record import AuditRecord, ClaimRecord
+from tacit.audit.utility_findings import PUBLIC_NAME, disparity_section, utility_section
 from tacit.audit.verdicts import Claim, Judgement, Leak, judge
 from tacit.evaluation.perplexity import Losses, measure_losses
+from tacit.evaluation.report import recipe_of
 from tacit.models.trained import TrainedModel, load_trained
 from tacit.privacy import Guarantee
-from tacit.statistics import FloatArray, clopper_pearson
+from tacit.statistics import FloatArray
 
-# Exposure, membership of canaries and of documents, tab completion: whether anything leaks is one question,
-# and they share its error.
-_ATTACKS = 4
-_TRIES = (1, 10, 100, 1000, 10_000)
-_CHANCES = (0.1, 0.5, 0.9)
+
+@dataclass(frozen=True)
+class CanaryScores:
+    """All scores of the manifest's canaries, and behind them of their twins."""
+
+    found: MembershipScores
+    many: int
+
+    @property
+    def named(self) -> dict[str, FloatArray]:
+        """The canaries' scores by name."""
+        return {name: values[: self.many] for name, values in named(self.found).items()}
+
+    @property
+    def secrets(self) -> FloatArray:
+        """What coins are guessed by."""
+        return self.found[PRIMARY][: self.many]
+
+    @property
+    def twins(self) -> FloatArray:
+        """The same for the twins."""
+        return self.found[PRIMARY][self.many :]
 
 
 class ModelAudit(AuditedRun):
@@ -36,114 +53,91 @@ class ModelAudit(AuditedRun):
     def record(self) -> AuditRecord:
         trained = load_trained(self.run, device=self.device)
         guarantee = Guarantee.from_json(self.run.manifest.guarantee)
-        exposure = self.exposure(trained)
+        control = self._control()
+        exposure = self.exposure(trained, control)
         if exposure is not None and exposure.inserted:
-            self.leaks.append(_exposed(exposure, self._level))
+            self.tried.append(partial(_exposed, exposure))
         sets, scores = self._membership(trained)
-        tab = self._tab(trained)
-        utility, disparate = self._utility(trained)
-        judgement = self._judged(guarantee, exposure, scores)
+        completions = self._completions(trained, control)
+        utility, disparate = self._utility(trained, control)
+        judgement = self._judged(guarantee, exposure, scores, self._scores_of(control))
         claims = [] if judgement is None else [ClaimRecord.of(judgement)]
         sections = {
             "utility": utility,
             "exposure": None if exposure is None else exposure.to_json(),
             "membership": {"sets": [one.to_json() for one in sets]} if sets else None,
-            "extraction": tab,
+            "extraction": completions,
             "prediction": None,
             "disparity": disparate,
         }
         return self.finish(guarantee, claims, sections)
 
-    @property
-    def _level(self) -> float:
-        return shared(self.plan.confidence, _ATTACKS)
+    def _scores_of(self, model: TrainedModel | None) -> CanaryScores | None:
+        if self.manifest is None or model is None:
+            return None
+        texts = [one.text for one in self.manifest.canaries] + [
+            one.twin_text for one in self.manifest.canaries
+        ]
+        found = score_texts(texts, model, model.public, progress=self.progress)
+        return CanaryScores(found, len(self.manifest.canaries))
 
-    def _membership(
-        self, trained: TrainedModel
-    ) -> tuple[list[MembershipFinding], dict[str, FloatArray] | None]:
+    def _membership(self, trained: TrainedModel) -> tuple[list[MembershipFinding], CanaryScores | None]:
         sets: list[MembershipFinding] = []
-        scored = None
-        options: dict[str, Any] = {"confidence": self.plan.confidence, "seed": self.plan.seed}
-        if self.manifest is not None:
-            manifest = self.manifest
-            texts = [one.text for one in manifest.canaries] + [one.twin_text for one in manifest.canaries]
-            found = score_texts(texts, trained, trained.public, progress=self.progress)
-            many = len(manifest.canaries)
-            scored = {"secrets": found[PRIMARY][:many], "twins": found[PRIMARY][many:]}
-            inserted = sum(one.inserted for one in manifest.canaries)
-            if 2 <= inserted <= many - 2:
-                chosen = canary_set(manifest)
-                scores = {str(name): values[:many] for name, values in found.scores.items()}
-                what = "Canaries that a coin put into the training text, against canaries that it left out."
-                sets.append(
-                    MembershipFinding.of("canaries", what, chosen.texts, chosen.is_member, scores, **options)
-                )
-        sets += self._documents(trained, options)
+        scored = self._scores_of(trained)
+        if self.manifest is not None and scored is not None:
+            by_coin = canaries_by_coin(self.manifest)
+            if by_coin is not None:
+                sets.append(self.membership(by_coin, scored.named))
+        for chosen in (
+            documents_of(self.texts, self.manifest, self.plan, self.notes),
+            lines_with_secrets(recipe_of(self.run), self.texts, self.plan, self.notes),
+        ):
+            if chosen is None:
+                continue
+            found = score_texts(
+                chosen.found.texts,
+                trained,
+                trained.public,
+                control_tokens=chosen.control_tokens,
+                progress=self.progress,
+            )
+            sets.append(self.membership(chosen, named(found)))
         for one in sets:
-            self.leaks.extend(one.leaks(self._level))
-            if one.flagged:
-                self.notes.append(
-                    f"The texts of the set '{one.name}' tell members from others without any model; its "
-                    "attacks show nothing about the model."
-                )
+            self.tried += one.attacks()
         return sets, scored
 
-    def _documents(self, trained: TrainedModel, options: dict[str, Any]) -> list[MembershipFinding]:
-        held_out = self.texts.held_out
-        if held_out is None or not self.plan.documents:
-            self.notes.append("Nothing was held out, or no documents were asked for: they were not scored.")
-            return []
-        drawn = draw_documents(
-            self.texts.train, held_out, self.manifest, most=self.plan.documents, seed=self.plan.seed
-        )
-        if not drawn.is_enough:
-            self.notes.append("Too few users to compare training documents with held-out ones.")
-            return []
-        found = score_texts(
-            drawn.texts,
+    def _completions(self, trained: TrainedModel, control: TrainedModel | None) -> dict[str, Any] | None:
+        synthetic = None
+        if self.manifest is not None and any(one.inserted for one in self.manifest.canaries):
+            synthetic = SyntheticCompletion.of(self.manifest, trained, self.progress)
+            self.tried.append(synthetic.leak)
+        real = complete_real_canaries(
+            self.texts,
             trained,
-            trained.public,
-            control_tokens=drawn.control_tokens,
+            control,
+            choice=self.plan.real,
+            users=self.plan.real_users,
+            planted=frozenset(() if self.manifest is None else (one.text for one in self.manifest.canaries)),
+            seed=self.plan.seed,
+            notes=self.notes,
             progress=self.progress,
         )
-        what = "One training document of each user, against one held-out document of others."
-        return [
-            MembershipFinding.of("documents", what, drawn.texts, drawn.is_member, named(found), **options)
-        ]
-
-    def _tab(self, trained: TrainedModel) -> dict[str, Any] | None:
-        if self.manifest is None or not any(one.inserted for one in self.manifest.canaries):
+        if real is not None and real.others is not None:
+            self.tried.append(real.leak)
+        if synthetic is None and real is None:
             return None
-        canaries = synthetic_canaries(self.manifest)
-        own = tab_attack(canaries, trained, progress=self.progress)
-        public = tab_attack(canaries, trained.public, progress=self.progress)
-        self.leaks.append(completion_leak(own, self.manifest, confidence=self._level))
-        tries = extract(prompted(self.manifest), trained, progress=self.progress)
         return {
-            "tab": {
-                "accuracy": own.accuracy().to_json(),
-                "attainable": own.largest_accuracy,
-                "public": public.accuracy().to_json(),
-                "per_repetition": _tab_rungs(own),
-            },
-            "tries": {
-                "rows": [
-                    {
-                        "p": chance,
-                        "median_tries": _median(tries.tries(chance)),
-                        "within": [
-                            {"tries": many, "share": tries.share(many, chance).to_json()} for many in _TRIES
-                        ],
-                    }
-                    for chance in _CHANCES
-                ]
-            },
+            "tab": None if synthetic is None else synthetic.to_json(),
+            "tab_real": None if real is None else real.to_json(),
+            "tries": None if synthetic is None else {"rows": synthetic.tries},
             "codes": None,
         }
 
-    def _utility(self, trained: TrainedModel) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        held_out = self.texts.held_out
-        if held_out is None:
+    def _utility(
+        self, trained: TrainedModel, control: TrainedModel | None
+    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        held_out, split = self.texts.held_out, recipe_of(self.run).held_out
+        if held_out is None or split is None:
             return None, None
 
         def losses(model: TrainedModel | None) -> Losses:
@@ -156,42 +150,29 @@ class ModelAudit(AuditedRun):
             )
 
         public, own = losses(None), losses(trained)
-        against = None if self.plan.against is None else losses(self._unmitigated())
-        utility = {
-            "public": public.perplexity().to_json(),
-            "run": own.perplexity().to_json(),
-            "unmitigated": None if against is None else against.perplexity().to_json(),
-            "text": f"held-out text of {len(own.users)} users, blocks of {own.block_size} tokens",
-        }
-        if against is None or len(own.users) < 2 or self.plan.against is None:
-            return utility, None
-        counts = dict(zip(self.texts.whole.users, self.texts.whole.document_counts().tolist(), strict=True))
-        samples = [counts[user] for user in own.users]
-        mitigated, unmitigated = own.perplexity_by_user(), against.perplexity_by_user()
-        found = measure_disparity(mitigated, unmitigated, samples, confidence=self.plan.confidence)
-        return utility, {
-            "against": self.plan.against.folder.absolute().name,
-            "users": found.users,
-            "compared": found.compared,
-            "mean": found.mean.to_json(),
-            "top": found.most.to_json(),
-            "bottom": found.fewest.to_json(),
-            "gap": found.gap.to_json(),
-            "slope": None if found.slope is None else found.slope.to_json(),
-            "points": [
-                [count, change]
-                for count, change in zip(samples, (mitigated - unmitigated).tolist(), strict=True)
-            ],
-            "caveats": list(found.caveats),
-        }
+        against = None if control is None else losses(control)
+        run = self.plan.against
+        disparity = disparity_section(
+            own,
+            public if against is None else against,
+            self.texts,
+            split_within=split.by == "within",
+            against=PUBLIC_NAME if run is None else run.folder.absolute().name,
+            baseline="public" if run is None else "run",
+            confidence=self.plan.confidence,
+        )
+        return utility_section(public, own, against), disparity
 
-    def _unmitigated(self) -> TrainedModel:
+    def _control(self) -> TrainedModel | None:
         against = self.plan.against
-        assert against is not None  # noqa: S101 - the caller asked
-        return load_trained(against, device=self.device)
+        return None if against is None else load_trained(against, device=self.device)
 
     def _judged(
-        self, guarantee: Guarantee, exposure: ExposureFinding | None, scores: dict[str, FloatArray] | None
+        self,
+        guarantee: Guarantee,
+        exposure: ExposureFinding | None,
+        scores: CanaryScores | None,
+        control: CanaryScores | None,
     ) -> Judgement | None:
         """The claim against what ranks and coins refute, each at its share of the error."""
         if exposure is None or scores is None or self.manifest is None:
@@ -199,40 +180,40 @@ class ModelAudit(AuditedRun):
         claim = Claim.of(guarantee, neighbours="add/remove", delta=self.plan.delta)
         delta = self.plan.delta if claim.delta is None else claim.delta
         levels: dict[str, Any] = {"unit": guarantee.unit, "delta": delta}
-        coins = None
-        if self.plan.manifest is not None and self.manifest.canaries == self.plan.manifest.canaries:
-            coins = coin_bound(
-                self.manifest,
-                scores["secrets"],
-                confidence=shared(self.plan.confidence, 2),
-                seed=self.plan.seed,
-                **levels,
-            )
-        left = self.plan.confidence if coins is None else shared(self.plan.confidence, 2)
-        ranks = exposure.bound(neighbours="add/remove", confidence=left, **levels)
-        bound = joined([ranks, coins])
+        bound = self._bound(exposure, scores, levels)
         if bound is None:
             self.notes.append("Too few canaries were inserted to bound epsilon.")
             return None
         best = exposure.detectable(neighbours="add/remove", confidence=self.plan.confidence, **levels)
-        pairs = self._pairs(scores, **levels)
+        without = None
+        if exposure.control is not None and control is not None:
+            without = self._bound(exposure.of_control(), control, levels)
+        inserted = [place for place, one in enumerate(self.manifest.canaries) if one.inserted]
+        pairs = pair_bound(
+            scores.secrets[inserted],
+            scores.twins[inserted],
+            confidence=self.plan.confidence,
+            seed=self.plan.seed,
+            **levels,
+        )
         if pairs is not None:
             self.notes.append(
                 f"Telling inserted secrets from their twins refutes epsilon below {pairs.epsilon:.3g} for "
                 f"one text in another's place ({pairs.method})."
             )
-        return judge(claim, bound, best, attacks=self.leaks)
+        return judge(claim, bound, best, control=without)
 
-    def _pairs(self, scores: dict[str, FloatArray], **levels: Any) -> EpsilonLowerBound | None:
+    def _bound(
+        self, exposure: ExposureFinding, scores: CanaryScores, levels: dict[str, Any]
+    ) -> EpsilonLowerBound | None:
+        """What ranks and coins refute of one model; the same for the control."""
         assert self.manifest is not None  # noqa: S101 - the caller looked
-        inserted = [place for place, one in enumerate(self.manifest.canaries) if one.inserted]
-        return pair_bound(
-            scores["secrets"][inserted],
-            scores["twins"][inserted],
-            confidence=self.plan.confidence,
-            seed=self.plan.seed,
-            **levels,
-        )
+        half = shared(self.plan.confidence, 2)
+        coins = None
+        if self.plan.manifest is not None and self.manifest.canaries == self.plan.manifest.canaries:
+            coins = coin_bound(self.manifest, scores.secrets, confidence=half, seed=self.plan.seed, **levels)
+        left = self.plan.confidence if coins is None else half
+        return joined([exposure.bound(neighbours="add/remove", confidence=left, **levels), coins])
 
 
 def _exposed(finding: ExposureFinding, confidence: float) -> Leak:
@@ -244,19 +225,3 @@ def _exposed(finding: ExposureFinding, confidence: float) -> Leak:
     return Leak(
         "exposure of the most exposed canary in bits, against the limit of chance", top.exposure, null.limit
     )
-
-
-def _tab_rungs(result: TabResult) -> list[dict[str, Any]]:
-    rungs: dict[int, list[bool]] = {}
-    for canary, hit in zip(result.canaries.canaries, result.reproduced, strict=True):
-        rungs.setdefault(canary.repetitions, []).append(bool(hit))
-    return [
-        {"repetitions": many, "accuracy": clopper_pearson(sum(hits), len(hits)).to_json()}
-        for many, hits in sorted(rungs.items())
-    ]
-
-
-def _median(values: Any) -> float | None:
-    ordered = sorted(float(value) for value in values)
-    middle = ordered[len(ordered) // 2]
-    return middle if middle < float("inf") else None

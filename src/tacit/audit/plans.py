@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tacit.attacks.exposure import ExposureSettings
+from tacit.attacks.groups import PAPER, GroupPlan
+from tacit.audit.completion_findings import RealCanaries
+from tacit.audit.membership_findings import PRIMARY
 from tacit.audit.transcripts_run import PredictionPlan
 from tacit.corpus.canaries import CanaryManifest
 from tacit.errors import InputError
@@ -29,8 +32,17 @@ class AuditPlan:
     manifest    the canaries that were planted into the Run's corpus; None leaves out what needs them
     words       the list that word canaries were drawn from
     answers     for ensembles: the mechanism and budget that answers carry
-    against     an unmitigated Run on the same text, for who pays for the protection
+    against     a Run without protection on the same text: for who pays for the protection, and the control
+                that shows whether the same attacks find anything where nothing protects
+    real        who picks each user's text for tab completion: an independent model, or (`paper`) ``against``
+    real_users  users whose texts are completed, of either side at most
     documents   training and held-out documents that are scored, of each at most
+    lines       training lines with gold spans that are scored, each with a look-alike; 0 leaves them out
+    spans       the corpus's column of gold spans; None: `spans`, if the corpus has it
+    donors      documents whose secrets stand in for those of lines; None: the held-out side of the corpus
+    groups      how groups of texts are formed, and how many
+    primary     the membership score that is looked at first; what decides is fixed beforehand
+    preset      the paper's protocol that this plan is, for the record
     delta       at which epsilon is bounded
     """
 
@@ -39,6 +51,14 @@ class AuditPlan:
     answers: AnswerPlan | None = None
     against: Run | None = None
     documents: int = 1000
+    lines: int = 1000
+    spans: str | None = None
+    donors: str | None = None
+    groups: GroupPlan = PAPER
+    real: RealCanaries = "independent"
+    real_users: int = 100
+    primary: str = PRIMARY
+    preset: str | None = None
     delta: float = 1e-5
     confidence: float = 0.95
     seed: int = 0
@@ -46,8 +66,9 @@ class AuditPlan:
     block_size: int = 512
 
     def __post_init__(self) -> None:
-        if self.documents < 0:
-            raise InputError(f"Expected documents={self.documents} >= 0; 0 leaves them out.")
+        for name in ("documents", "lines", "real_users"):
+            if getattr(self, name) < 0:
+                raise InputError(f"Expected {name}={getattr(self, name)} >= 0; 0 leaves them out.")
         if not 0 <= self.delta < 1 or not 0.5 < self.confidence < 1:
             raise InputError(
                 f"Expected 0 <= delta={self.delta} < 1 and 0.5 < confidence={self.confidence} < 1, "

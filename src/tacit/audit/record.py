@@ -28,6 +28,7 @@ class ClaimRecord:
     delta: float | None
     confidence: float
     method: str
+    control_epsilon: float | None = None
 
     @classmethod
     def of(cls, judgement: Judgement) -> Self:
@@ -42,6 +43,7 @@ class ClaimRecord:
             delta=judgement.bound.delta,
             confidence=judgement.bound.confidence,
             method=judgement.bound.method,
+            control_epsilon=None if judgement.control is None else judgement.control.epsilon,
         )
 
 

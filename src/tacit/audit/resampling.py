@@ -5,27 +5,38 @@ them for independent is much too narrow. Two shapes:
 
 - :func:`cluster_auc`: several scores of one secret (its sentences, its canary and its twin). A resample gives
   every cluster a count; the area of weighted scores needs no new sorting.
-- :func:`group_auc`: a group's score is the sum over its secrets' values. A resample puts a drawn secret into
-the
-  place of each secret, in every group in which it stands.
+- :func:`group_auc`: a group's score is the sum over its texts. A resample draws secrets with all their texts,
+  and new groups from these.
 
 Both are percentile bootstraps: approximate, and too narrow with fewer than some twenty secrets on a side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
+from tacit.audit.exchange import group_area
 from tacit.audit.roc import separated
 from tacit.errors import InputError
 from tacit.statistics import Estimate, FloatArray, percentile_interval
 
-IntArray = npt.NDArray[np.int64]
+if TYPE_CHECKING:  # attacks bring torch, and the arithmetic does without
+    from tacit.attacks.groups import Groups
+
 _CELLS = 4_000_000  # of one block of resamples: bounds memory at some tens of MB
+
+
+@dataclass(frozen=True)
+class GroupAreas:
+    """How well groups are told apart: over all thresholds, and at the median of all, as in the paper."""
+
+    area: Estimate
+    at_median: Estimate
 
 
 def cluster_auc(
@@ -80,53 +91,47 @@ def cluster_auc(
 
 
 def group_auc(
-    member_values: npt.ArrayLike,
-    non_member_values: npt.ArrayLike,
+    groups: Groups,
+    values: Mapping[str, FloatArray],
     *,
-    member_groups: npt.ArrayLike,
-    non_member_groups: npt.ArrayLike,
     confidence: float = 0.95,
-    resamples: int = 1000,
+    resamples: int = 500,
     seed: int = 0,
-) -> Estimate:
-    """Area under the curve of groups' sums; the interval resamples secrets.
+) -> dict[str, GroupAreas]:
+    """For each score, area under the curve of groups' sums, and how many are told apart at their median.
 
-    Args:
-        member_values: one value for every member secret (higher = more likely a member).
-        non_member_values: the same for non-members.
-        member_groups: ``[groups, size]``, for each group the positions of its secrets in ``member_values``.
-        non_member_groups: the same for non-members.
-        confidence: nominal coverage.
-        resamples: how many times the secrets are drawn anew.
-        seed: of the resampling.
+    ``values`` are what each text adds to its groups. A resample draws secrets, and groups from their texts,
+    anew; all scores see the same ones.
     """
-    sides = [
-        (np.asarray(values, dtype=np.float64), _counts(groups, np.asarray(values).shape[0]))
-        for values, groups in ((member_values, member_groups), (non_member_values, non_member_groups))
-    ]
-    groups_in = len(sides[0][1])
-    groups = groups_in + len(sides[1][1])
+    rng = np.random.default_rng(seed)
+    seen = {name: (group_area(groups, one), _at_median(groups, one)) for name, one in values.items()}
+    draws: dict[str, list[tuple[float, float]]] = {name: [] for name in values}
+    for _ in range(resamples):
+        again = groups.redrawn(rng)
+        for name, one in values.items():
+            draws[name].append((group_area(again, one), _at_median(again, one)))
+    secrets = [len(np.unique(groups.secrets[pool])) for pool in groups.pools]
+    method = f"bootstrap over {secrets[0]} + {secrets[1]} secrets in {len(groups.texts)} groups"
+    # So many groups share no secret: what groups that separate fully show at least.
+    apart = max(1, min(secrets) // groups.texts.shape[1])
+    found = {}
+    for name, (area, accuracy) in seen.items():
+        sampled = np.array(draws[name])
+        if area in (0.0, 1.0) or min(secrets) == 1:
+            between = _without_spread(area, apart, confidence)
+        else:
+            between = percentile_interval(area, sampled[:, 0], confidence=confidence, method=method)
+        told = percentile_interval(accuracy, sampled[:, 1], confidence=confidence, method=method)
+        if accuracy in (0.0, 1.0):
+            told = _without_spread(accuracy, apart, confidence)
+        found[name] = GroupAreas(between, told)
+    return found
 
-    def areas(sums_RG: FloatArray) -> FloatArray:
-        ranks = stats.rankdata(sums_RG, axis=1)
-        wins = ranks[:, :groups_in].sum(axis=1) - groups_in * (groups_in + 1) / 2
-        return np.asarray(wins / (groups_in * (groups - groups_in)))
 
-    def draw(rng: np.random.Generator, rows: int) -> FloatArray:
-        sums = [
-            values[rng.integers(0, len(values), size=(rows, len(values)))] @ design.T
-            for values, design in sides
-        ]
-        return areas(np.concatenate(sums, axis=1))
-
-    value = float(areas(np.concatenate([design @ values for values, design in sides])[None])[0])
-    secrets = sum(len(values) for values, _ in sides)
-    fewest = min(int(len(values) // design[0].sum()) for values, design in sides)
-    if value in (0.0, 1.0) or min(len(values) for values, _ in sides) == 1:
-        return _without_spread(value, max(1, fewest), confidence)
-    draws = _in_blocks(draw, resamples, groups + secrets, seed)
-    method = f"bootstrap over {secrets} secrets in {groups} groups, {resamples} resamples"
-    return percentile_interval(value, draws, confidence=confidence, method=method)
+def _at_median(groups: Groups, values: FloatArray) -> float:
+    """The share of groups on their side of the median of all, which is the paper's threshold."""
+    sums = groups.sums(values)
+    return float(((sums > np.median(sums)) == groups.is_member).mean())
 
 
 def _without_spread(value: float, pairs: int, confidence: float) -> Estimate:
@@ -134,16 +139,6 @@ def _without_spread(value: float, pairs: int, confidence: float) -> Estimate:
     if value in (0.0, 1.0):
         return separated(value, pairs, confidence)
     return Estimate(value, 0.0, 1.0, confidence, "one secret on a side: no interval")
-
-
-def _counts(groups: npt.ArrayLike, secrets: int) -> FloatArray:
-    """[groups, secrets]: how often each secret stands in each group."""
-    positions: IntArray = np.asarray(groups, dtype=np.int64)
-    if positions.ndim != 2 or not positions.size or positions.min() < 0 or positions.max() >= secrets:
-        raise InputError(f"Expected groups of shape [groups, size] with positions below {secrets}.")
-    design = np.zeros((len(positions), secrets))
-    np.add.at(design, (np.arange(len(positions))[:, None], positions), 1.0)
-    return design
 
 
 def _in_blocks(

@@ -1,11 +1,11 @@
 """From a lower bound to a verdict on a claim.
 
 contradicted   the bound exceeds the claimed epsilon, for the same unit and neighbours, at a delta at which
-the
-               claim holds. If the claim is true, this happens with probability at most 1 - confidence.
-supported      the bound does not, and the audit had power: it could have shown :data:`POWER` times the
-claimed
-               epsilon. "Supported" means that an attempt to refute failed. It proves nothing.
+               the claim holds. If the claim is true, this happens with probability at most 1 - confidence.
+supported      the bound does not, and the audit had power: with perfect guesses it could have shown
+               :data:`POWER` times the claimed epsilon, and on a control, trained on the same text without
+               protection, the same attack did. "Supported" means that an attempt to refute failed, which
+               would have succeeded where nothing protects. It proves nothing.
 inconclusive   everything else, with the reason and what could have been detected.
 
 The delta. A claim (epsilon, d) holds at every delta >= d as well, so a bound at delta >= d can contradict
@@ -97,15 +97,22 @@ class Claim:
 
 @dataclass(frozen=True)
 class Leak:
-    """What one attack got, against what chance would give. It leaks if the whole interval is above chance."""
+    """What one attack got, against what chance would give. It leaks if the whole interval is above chance.
+
+    Where there is an exact ``p_value`` it decides instead, at the ``level``: the interval may be approximate.
+    """
 
     attack: str
     measured: Estimate
     chance: float
+    p_value: float | None = None
+    level: float = 0.05
 
     @property
     def leaks(self) -> bool:
-        """Whether the attack does better than chance at the estimate's confidence."""
+        """Whether the attack does better than chance."""
+        if self.p_value is not None:
+            return self.p_value <= self.level
         return self.measured.low > self.chance
 
     def to_json(self) -> dict[str, Any]:
@@ -123,6 +130,7 @@ class Judgement:
     bound: EpsilonLowerBound
     detectable: EpsilonLowerBound | None
     leaks: tuple[Leak, ...]
+    control: EpsilonLowerBound | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
@@ -133,6 +141,7 @@ class Judgement:
             "bound": self.bound.to_json(),
             "detectable": None if self.detectable is None else self.detectable.to_json(),
             "leaks": [leak.to_json() for leak in self.leaks],
+            "control": None if self.control is None else self.control.to_json(),
         }
 
 
@@ -148,13 +157,13 @@ def judge(
 
     ``detectable`` is what this audit would have shown had every guess been right
     (:func:`tacit.audit.planning.detectable`). ``control`` is what the same attack shows where nothing
-    protects: with it, power is what the attack itself can do and not what a perfect one could. Several
+    protects: power is what the attack itself can do, not only what a perfect one could. Several
     bounds on one claim are joined by :func:`~tacit.audit.bounds.strongest` first. ``attacks`` that beat
     chance become ``leaks``.
     """
     verdict, reason = _judged(claim, bound, detectable, control)
     leaks = tuple(attack for attack in attacks if attack.leaks)
-    return Judgement(verdict, reason, claim, bound, detectable, leaks)
+    return Judgement(verdict, reason, claim, bound, detectable, leaks, control)
 
 
 def _judged(
@@ -171,23 +180,29 @@ def _judged(
     if bound.epsilon > claim.epsilon:
         return "contradicted", f"The attack shows {shown}, more than {claimed}."
     needed = POWER * claim.epsilon
-    could = [one for one in (detectable, control) if one is not None and not claim.why_not_comparable(one)]
-    strong = all(one.epsilon >= needed and one.epsilon > claim.epsilon for one in could)
-    if detectable in could and strong:
-        tested = (
-            "the same attack succeeds where nothing protects" if control in could else "no control was run"
+    if detectable is None or claim.why_not_comparable(detectable) or not _exceeds(detectable, claim):
+        return "inconclusive", (
+            f"The attack shows {shown}; to support {claimed} an audit must be able to show {needed:.3g}. "
+            f"{_power(bound, detectable)}"
+        ).strip()
+    if control is None or claim.why_not_comparable(control):
+        return "inconclusive", (
+            f"The attack shows {shown}, not more than {claimed}. No control shows that it would find a leak: "
+            f"audit against a Run of the same text without protection. {_power(bound, detectable)}"
         )
-        return "supported", (
-            f"The attack shows {shown}, not more than {claimed}, and could have shown "
-            f"{min(one.epsilon for one in could):.3g} ({tested})."
-        )
-    if detectable in could and control in could and control is not None and control.epsilon < needed:
+    if not _exceeds(control, claim):
         weak = f"where nothing protects, the same attack shows no more than epsilon = {control.epsilon:.3g}"
-        return "inconclusive", f"The attack shows {shown}, but {weak}. {_power(bound, detectable)}".strip()
-    return "inconclusive", (
-        f"The attack shows {shown}; to support {claimed} an audit must be able to show {needed:.3g}. "
-        f"{_power(bound, detectable)}"
-    ).strip()
+        return "inconclusive", f"The attack shows {shown}, but {weak}. {_power(bound, detectable)}"
+    return "supported", (
+        f"The attack shows {shown}, not more than {claimed}; where nothing protects, the same attack shows "
+        f"at least {control.epsilon:.3g}."
+    )
+
+
+def _exceeds(bound: EpsilonLowerBound, claim: Claim) -> bool:
+    """Whether a bound is as far above the claim as an audit with power must be able to show."""
+    assert claim.epsilon is not None  # noqa: S101 - the caller looked
+    return bound.epsilon >= POWER * claim.epsilon and bound.epsilon > claim.epsilon
 
 
 def _power(bound: EpsilonLowerBound, detectable: EpsilonLowerBound | None) -> str:

@@ -10,12 +10,12 @@ import typer
 from typer.core import TyperGroup
 
 from tacit.cli import console
+from tacit.cli.audit_tables import show_audit
 from tacit.errors import InputError
 from tacit.runs import Run
 
 if TYPE_CHECKING:
     from tacit.audit.plans import AnswerPlan
-    from tacit.audit.record import AuditRecord
 
 
 class _RunByDefault(TyperGroup):
@@ -53,11 +53,34 @@ def run(
     guard: Annotated[float | None, typer.Option(help="Of SubMix: the most a query may cost a part.")] = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="An unmitigated Run of the same corpus: shows who pays for the protection."),
+        typer.Option(
+            "--against",
+            "--control",
+            help="A Run of the same corpus without protection: who pays, and what these attacks find there.",
+        ),
+    ] = None,
+    preset: Annotated[
+        Literal["crt", "regularisation"] | None,
+        typer.Option(help="A paper's own set-up; see docs/audit.md."),
     ] = None,
     documents: Annotated[
         int, typer.Option(help="Training and held-out documents to score, of each at most; 0: none.")
     ] = 1000,
+    lines: Annotated[
+        int, typer.Option(help="Training lines with gold spans to score beside look-alikes; 0: none.")
+    ] = 1000,
+    spans: Annotated[
+        str | None, typer.Option(help="Column of gold spans; default: 'spans', if the corpus has it.")
+    ] = None,
+    donors: Annotated[
+        Path | None,
+        typer.Option(help="Documents with spans that were not trained on; default: what was held out."),
+    ] = None,
+    group_size: Annotated[int, typer.Option(help="Texts in a group, of which 2,000 are drawn.")] = 20,
+    real: Annotated[
+        Literal["independent", "paper", "none"],
+        typer.Option(help="Who picks users' own texts to complete: the public model, or --against."),
+    ] = "independent",
     score: Annotated[
         Literal["logprob", "perplexity"], typer.Option(help="What candidates are ranked by.")
     ] = "logprob",
@@ -80,11 +103,15 @@ def run(
 
         tacit audit runs/first --canaries canaries.json
 
+        tacit audit runs/first --preset crt --documents 0
+
         tacit audit runs/parts --mechanism certified --epsilon 2 --queries 64
     """
     from tacit.attacks.exposure import ExposureSettings
+    from tacit.attacks.groups import GroupPlan
     from tacit.audit.auditing import audit_run
     from tacit.audit.plans import AuditPlan
+    from tacit.audit.presets import as_in_the_paper
     from tacit.corpus.canaries import CanaryManifest
     from tacit.report import write_report
 
@@ -95,11 +122,18 @@ def run(
         answers=_answers(opened, mechanism, epsilon, queries, order, guard, delta, confidence, seed),
         against=None if against is None else Run.open(against),
         documents=documents,
+        lines=lines,
+        spans=spans,
+        donors=None if donors is None else str(donors),
+        groups=GroupPlan(size=group_size),
+        real=real,
         delta=delta,
         confidence=confidence,
         seed=seed,
         exposure=ExposureSettings(score=score, budget=positions, confidence=confidence, seed=seed),
     )
+    if preset is not None:
+        plan = as_in_the_paper(plan, preset)
     with console.progress() as progress:
         found = audit_run(opened, plan, device=device, progress=progress)
     found.save(opened)
@@ -107,7 +141,7 @@ def run(
     if as_json:
         console.show_json(found.to_json())
         return
-    _show(found)
+    show_audit(found)
     console.out.print(f"{opened.folder / 'audit.json'}", markup=False)
     if page is not None:
         console.out.print(f"{page}", markup=False)
@@ -153,74 +187,6 @@ def _word_list(path: Path) -> tuple[str, ...]:
         return tuple(path.read_text(encoding="utf-8").split())
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; give a list with one word per line.") from None
-
-
-def _show(found: AuditRecord) -> None:
-    console.out.print(found.line, markup=False)
-    console.out.print(f"Guarantee: {found.guarantee['statement']}", markup=False)
-    rows = [
-        {
-            "verdict": claim.verdict,
-            "claimed_epsilon": claim.claimed_epsilon,
-            "shown_at_least": claim.measured_epsilon,
-            "could_have_shown": claim.detectable_epsilon,
-            "delta": claim.delta,
-            "reason": claim.reason,
-        }
-        for claim in found.claims
-    ]
-    if rows:
-        title = f"Claims (confidence {found.claims[0].confidence:g})"
-        console.show_rows(rows, as_json=False, name="claims", title=title)
-    _show_exposure(found.sections.get("exposure"))
-    _show_membership(found.sections.get("membership"))
-    for note in found.notes:
-        console.out.print(note, markup=False)
-
-
-def _show_exposure(section: dict[str, Any] | None) -> None:
-    if section is None or not section["per_repetition"]:
-        return
-    rows = [
-        {
-            "repetitions": row["repetitions"],
-            "canaries": row["canaries"],
-            "mean_bits": _interval(row["mean"]),
-            "largest": row["largest"],
-            "largest_by_chance_95%": row["null_largest_p95"],
-        }
-        for row in section["per_repetition"]
-    ]
-    title = (
-        f"Exposure of inserted canaries among {int(section['candidates']):,}; by chance 1.44 bits, 95% 4.32"
-    )
-    console.show_rows(rows, as_json=False, name="exposure", title=title)
-
-
-def _show_membership(section: dict[str, Any] | None) -> None:
-    for one in () if section is None else section["sets"]:
-        rows = [
-            {
-                "attack": attack["name"],
-                "auc": _interval(attack["auc"]),
-                "p_value_(Holm)": attack["holm"],
-                "accuracy": _interval(attack["accuracy"]),
-            }
-            for attack in one["attacks"]
-        ]
-        flagged = ", FLAGGED: the texts alone tell them apart" if one["flagged"] else ""
-        title = (
-            f"Membership of {one['name']}: {one['members']:,} in, {one['non_members']:,} out, 95%{flagged}"
-        )
-        console.show_rows(rows, as_json=False, name="membership", title=title)
-
-
-def _interval(estimate: dict[str, Any]) -> str:
-    low, high = (
-        ("-inf" if estimate["low"] is None else f"{estimate['low']:.3g}"),
-        ("inf" if estimate["high"] is None else f"{estimate['high']:.3g}"),
-    )
-    return f"{estimate['value']:.3g} [{low}, {high}]"
 
 
 @app.command()

@@ -1,132 +1,27 @@
-"""The sections about attackers: membership, extraction, and private answers."""
+"""The sections about what comes out: extraction, and private answers."""
 
 from __future__ import annotations
 
 from tacit.report import charts, charts_of_cost
-from tacit.report.audit_file import Extraction, Membership, MembershipSet, Prediction, Tab
-from tacit.report.charts import Measurement, Rung
+from tacit.report.attack_parts import (
+    BlackBox,
+    Extraction,
+    Prediction,
+    RealTab,
+    Tab,
+)
+from tacit.report.charts import Rung
 from tacit.report.charts_of_cost import Bar
-from tacit.report.drawing import SMALL
 from tacit.report.sections import Figure, Section, Table, plain
 from tacit.report.words import NOTHING, estimate, methods, number, p_sentence, p_value, percent, plural, share
 
 _MOST_RUNGS = 16  # parts that a figure shows; the table has all
 
 
-def membership(found: Membership | None) -> Section:
-    """Whether somebody can tell who was in the training text."""
-    section_id, title = "membership", "Membership"
-    if found is None:
-        return Section(
-            section_id,
-            title,
-            missing="Membership was not attacked. It needs members and non-members from one random split: "
-            "planted canaries with twins, or held-out text of the same corpus.",
-        )
-    sentences, warnings, figures = [], [], []
-    for place, one in enumerate(found.sets, 1):
-        best = one.best
-        sentences.append(
-            f"On {one.name} ({one.what.rstrip('.')}), the best of {plural(len(one.attacks), 'attack')} "
-            f"({best.name}) has an area under the curve of {estimate(best.auc)}, where 0.5 is guessing; "
-            f"{p_sentence(best.holm)} after correction for the number of attacks."
-        )
-        if one.flagged:
-            blind = f" (area {estimate(one.blind.auc)})" if one.blind else ""
-            warnings.append(
-                f"{one.name}: an attacker that never sees the model tells the two groups apart by their "
-                f"text alone{blind}. The result says little about the model."
-            )
-        figures += _set_figures(place, one)
-    return Section(section_id, title, tuple(sentences), tuple(figures), warnings=tuple(warnings), paired=True)
-
-
-def _set_figures(place: int, found: MembershipSet) -> list[Figure]:
-    rows = [Measurement(attack.name, attack.auc) for attack in found.attacks]
-    if found.blind is not None:
-        rows.append(Measurement("blind (text alone)", found.blind.auc, hollow=True))
-    name = f"membership-{place}"
-    figures = [
-        Figure(
-            name,
-            f"{found.name}: attacks, and one that is blind",
-            charts.intervals(
-                name,
-                f"Area under the curve of every attack on {found.name}",
-                rows,
-                label="area under the curve",
-                reference=(0.5, "guessing"),
-                bounds=(0.0, 1.0),
-                width=SMALL,
-            ),
-            _attack_table(found),
-            plain(found.model_copy(update={"roc": None})),
-            f"{found.members:,} members and {found.non_members:,} non-members."
-            + (" Flagged: their text alone tells them apart." if found.flagged else ""),
-        )
-    ]
-    if found.roc is not None:
-        figures.append(
-            Figure(
-                f"roc-{place}",
-                f"{found.name}: members found at few false alarms",
-                charts.roc(f"roc-{place}", found),
-                _tpr_table(found),
-                plain(found.roc),
-                "An attack that finds few members, but those without a false alarm, is a leak that the area "
-                "under the curve hides; it rises at the left.",
-            )
-        )
-    return figures
-
-
-def _attack_table(found: MembershipSet) -> Table:
-    rows = [
-        (
-            attack.name,
-            estimate(attack.auc),
-            p_value(attack.p_value),
-            p_value(attack.holm),
-            share(attack.accuracy),
-        )
-        for attack in found.attacks
-    ]
-    if found.blind is not None:
-        rows.append(
-            ("blind (text alone)", estimate(found.blind.auc), p_value(found.blind.p_value), NOTHING, NOTHING)
-        )
-    return Table(
-        f"Attacks on {found.name}",
-        ("attack", "area under the curve", "p", "p, corrected (Holm)", "accuracy"),
-        tuple(rows),
-        methods([attack.auc for attack in found.attacks] + [attack.accuracy for attack in found.attacks]),
-    )
-
-
-def _tpr_table(found: MembershipSet) -> Table:
-    rates = list(dict.fromkeys(one.fpr for attack in found.attacks for one in attack.tpr))
-    rows = []
-    for attack in found.attacks:
-        by_rate = {one.fpr: one for one in attack.tpr}
-        cells = [
-            share(by_rate[rate].tpr)
-            if rate in by_rate and by_rate[rate].tpr is not None
-            else (by_rate[rate].why if rate in by_rate else None) or NOTHING
-            for rate in rates
-        ]
-        rows.append((attack.name, *cells))
-    return Table(
-        f"Members of {found.name} found",
-        ("attack", *(f"at {percent(rate)} false alarms" for rate in rates)),
-        tuple(rows),
-        methods(one.tpr for attack in found.attacks for one in attack.tpr),
-    )
-
-
 def extraction(found: Extraction | None) -> Section:
     """Whether secrets come out."""
     section_id, title = "extraction", "Extraction"
-    if found is None or not (found.tab or found.tries or found.codes):
+    if found is None or not (found.tab or found.tab_real or found.tries or found.codes):
         return Section(
             section_id,
             title,
@@ -141,6 +36,9 @@ def extraction(found: Extraction | None) -> Section:
             + (f"; the public model does so for {share(found.tab.public)}." if found.tab.public else ".")
         )
         figures.append(_tab_figure(found.tab))
+    if found.tab_real is not None:
+        sentences.append(_about_real(found.tab_real))
+        figures.append(_real_figure(found.tab_real))
     if found.codes:
         above = [row.name for row in found.codes if row.rate.low > row.chance]
         sentences.append(
@@ -187,6 +85,46 @@ def extraction(found: Extraction | None) -> Section:
             )
         )
     return Section(section_id, title, tuple(sentences), tuple(figures), tuple(tables), paired=True)
+
+
+def _about_real(found: RealTab) -> str:
+    told = (
+        f"Of the strangest text of each of {plural(found.users, 'user')} ({found.source}), greedy completion "
+        f"writes {share(found.accuracy)} from the first token"
+    )
+    if found.others is None:
+        return f"{told}. Nobody else's texts were picked alike, so that this describes and shows no leak."
+    return (
+        f"{told}; of {plural(found.other_users, 'user')} whom training did not see, {share(found.others)} "
+        f"({p_sentence(found.p_value)}, Fisher)."
+    )
+
+
+def _real_figure(found: RealTab) -> Figure:
+    rows = [Bar("trained on", found.accuracy)]
+    rows += [] if found.others is None else [Bar("not trained on", found.others)]
+    rows += [] if found.public is None else [Bar("public model", found.public)]
+    attainable = found.attainable
+    lines = [] if attainable is None else [(attainable, f"attainable at most: {percent(attainable)}")]
+    return Figure(
+        "real-tab-figure",
+        "Users' own texts that greedy completion writes out",
+        charts_of_cost.bars(
+            "real-tab-figure",
+            "Share of users' strangest texts that greedy completion reproduces",
+            rows,
+            label="texts reproduced",
+            across="whose text, or by which model",
+            lines=lines,
+        ),
+        Table(
+            "Tab attack on users' own texts",
+            ("texts", "reproduced"),
+            tuple((row.name, share(row.value)) for row in rows),
+            methods(row.value for row in rows),
+        ),
+        plain(found),
+    )
 
 
 def _tab_figure(tab: Tab) -> Figure:
@@ -293,11 +231,37 @@ def prediction(found: Prediction | None) -> Section:
             )
         )
     if found.black_box is not None:
-        seen = found.black_box
-        twins = f"{plural(seen.hits_twins, 'twin')} that {'was' if seen.hits_twins == 1 else 'were'} not"
-        sentences.append(
-            f"From outside, {plural(seen.generations, 'generation')} held "
-            f"{plural(seen.hits_inserted, 'planted secret')} and {twins} ({p_sentence(seen.p_value)}), for "
-            f"{plural(seen.queries_used, 'query', 'queries')}."
-        )
+        sentences.append(_about_service(found.black_box))
+        tables.append(_service_table(found.black_box))
     return Section(section_id, title, tuple(sentences), tuple(figures), tuple(tables))
+
+
+def _about_service(seen: BlackBox) -> str:
+    twins = f"{plural(seen.hits_twins, 'twin')} that {'was' if seen.hits_twins == 1 else 'were'} not"
+    told = (
+        f"From outside, {plural(seen.generations, 'generation')} held "
+        f"{plural(seen.hits_inserted, 'planted secret')} and {twins} ({p_sentence(seen.p_value)}), for "
+        f"{plural(seen.queries_used, 'query', 'queries')}."
+    )
+    return f"{told} {seen.control}".strip()
+
+
+def _service_table(seen: BlackBox) -> Table:
+    rows = (
+        ("answers to planted prefixes", f"{seen.generations:,}"),
+        ("that were the secret", share(seen.secret_rate) if seen.secret_rate else f"{seen.hits_inserted:,}"),
+        ("that were its twin", share(seen.twin_rate) if seen.twin_rate else f"{seen.hits_twins:,}"),
+        ("by guessing", percent(seen.chance)),
+        ("p, that nothing is remembered", p_value(seen.p_value)),
+        ("p, that the claim holds", p_value(seen.p_claim)),
+        ("tokens received", f"{seen.queries_used:,}"),
+        ("tokens booked meanwhile", NOTHING if seen.booked is None else f"{seen.booked:,}"),
+        ("ended", seen.ended),
+        ("verdict", seen.verdict),
+    )
+    return Table(
+        "What a client got out of the running service",
+        ("", ""),
+        rows,
+        methods(one for one in (seen.secret_rate, seen.twin_rate) if one is not None),
+    )

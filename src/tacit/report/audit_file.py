@@ -6,43 +6,15 @@ it needs and does not find is an :class:`InputError` that names it, never a blan
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from tacit.errors import InputError
-from tacit.statistics import Estimate
+from tacit.report.attack_parts import Exposure, Extraction, Membership, Prediction
+from tacit.report.parts import Bound, Count, Measured, Part, Share, Verdict
 
-Verdict = Literal["supported", "contradicted", "inconclusive"]
 FORMAT = 1
-
-
-def _estimate(content: Any) -> Estimate:
-    if isinstance(content, Estimate):
-        return content
-    try:
-        return Estimate.from_json(content)
-    except (KeyError, TypeError):
-        raise ValueError("expected value, low, high, confidence and method") from None
-
-
-def _bits_of_a_text(content: Any) -> Any:
-    # A count of candidates is text: 40000 ** 5 is more than other readers' numbers hold.
-    return content if isinstance(content, int | str) and not isinstance(content, bool) else repr(content)
-
-
-Measured = Annotated[Estimate, PlainValidator(_estimate)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Bound = Annotated[float, Field(ge=0, allow_inf_nan=True)]  # an infinite epsilon is written as "inf"
-Count = Annotated[int, Field(ge=0)]
-Candidates = Annotated[int, BeforeValidator(_bits_of_a_text), Field(ge=1)]
-
-
-class Part(BaseModel):
-    """A part of the file: frozen, and open to keys of later versions."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 class RunPart(Part):
@@ -101,6 +73,8 @@ class Claim(Part):
     delta: Share | None = None
     confidence: Share | None = None
     method: str | None = None
+    control_epsilon: Bound | None = None
+    tier: Literal["main", "service"] = "main"
 
 
 class Utility(Part):
@@ -112,217 +86,13 @@ class Utility(Part):
     text: str = ""
 
 
-class Null(Part):
-    """What exposure is where nothing was memorised: of one canary, and of the largest."""
-
-    mean: float
-    p95: float
-    max_mean: float
-    max_p95: float
-
-
-class ExposureRow(Part):
-    """One canary."""
-
-    id: str
-    inserted: bool
-    repetitions: Count
-    exposure: Measured
-    public: Measured | None = None
-    method: str
-    rank: tuple[int, int]
-    positions: Count = 0
-
-
-class ExposureLevel(Part):
-    """All canaries that were inserted equally often."""
-
-    repetitions: Count
-    canaries: Count
-    mean: Measured
-    largest: float
-    null_largest_p95: float
-
-
-class Exposure(Part):
-    """The ranks of canaries among all candidates."""
-
-    candidates: Candidates
-    score: str
-    canaries: Count
-    null: Null
-    rows: tuple[ExposureRow, ...]
-    per_repetition: tuple[ExposureLevel, ...] = ()
-    p_value: Share | None = None
-    positions: Count = 0
-    seconds: float | None = None
-
-    @property
-    def bits(self) -> float:
-        """The most that exposure can be."""
-        return math.log2(self.candidates)
-
-
-class Blind(Part):
-    """An attacker that never sees the model."""
-
-    auc: Measured
-    p_value: Share | None = None
-    separates: bool
-
-
-class TprAtFpr(Part):
-    """Members found at a rate of false alarms; null with a reason where too few negatives can tell."""
-
-    fpr: Share
-    tpr: Measured | None = None
-    why: str | None = None
-
-
-class Attack(Part):
-    """One membership score."""
-
-    name: str
-    auc: Measured
-    p_value: Share | None = None
-    holm: Share | None = None
-    accuracy: Measured | None = None
-    tpr: tuple[TprAtFpr, ...] = ()
-
-
-class Roc(Part):
-    """The curve of one attack."""
-
-    attack: str
-    points: tuple[tuple[Share, Share], ...]
-
-
-class MembershipSet(Part):
-    """Members and non-members, and how well they were told apart."""
-
-    name: str
-    what: str
-    members: Count
-    non_members: Count
-    flagged: bool
-    blind: Blind | None = None
-    attacks: tuple[Attack, ...] = Field(min_length=1)
-    roc: Roc | None = None
-
-    @property
-    def best(self) -> Attack:
-        """The attack with the largest area under its curve."""
-        return max(self.attacks, key=lambda attack: attack.auc.value)
-
-
-class Membership(Part):
-    """Every set."""
-
-    sets: tuple[MembershipSet, ...] = Field(min_length=1)
-
-
-class TabLevel(Part):
-    """Canaries that were inserted equally often."""
-
-    repetitions: Count
-    accuracy: Measured
-
-
-class Tab(Part):
-    """How many secrets greedy completion gives away."""
-
-    accuracy: Measured
-    attainable: Share | None = None
-    public: Measured | None = None
-    per_repetition: tuple[TabLevel, ...] = ()
-
-
-class Within(Part):
-    """Secrets that appear within so many tries."""
-
-    tries: Count
-    share: Measured
-
-
-class TriesRow(Part):
-    """How many generations until a secret appears with chance ``p``."""
-
-    p: Share
-    median_tries: Bound | None = None
-    within: tuple[Within, ...] = ()
-
-
-class Tries(Part):
-    """(n, p)-extraction."""
-
-    rows: tuple[TriesRow, ...]
-
-
-class CodeRow(Part):
-    """Random codes that appeared in generations."""
-
-    name: str
-    epsilon: Bound | None = None
-    rate: Measured
-    chance: Share
-    verdict: str
-
-
-class Extraction(Part):
-    """What generations give away."""
-
-    tab: Tab | None = None
-    tries: Tries | None = None
-    codes: tuple[CodeRow, ...] | None = None
-
-
-class Realised(Part):
-    """What answers cost by their distributions, against what was charged."""
-
-    excess: float
-    largest_excess: float
-    queries: Count
-    verdict: Verdict
-    statement: str
-
-
-class RatioRow(Part):
-    """The best possible attack on one part's presence."""
-
-    part: int
-    transcripts: Count
-    auc: Measured
-    epsilon_lower: Bound
-    claimed_epsilon: Bound | None = None
-    delta: Share | None = None
-    verdict: Verdict
-
-
-class BlackBox(Part):
-    """An attack from outside, with the meter running."""
-
-    generations: Count
-    hits_inserted: Count
-    hits_twins: Count
-    p_value: Share | None = None
-    queries_used: Count = 0
-
-
-class Prediction(Part):
-    """Attacks on private answers."""
-
-    queries: Count
-    parts: Count
-    realised: Realised | None = None
-    likelihood_ratio: tuple[RatioRow, ...] = ()
-    black_box: BlackBox | None = None
-
-
 class Disparity(Part):
     """Who pays for protection: the change of perplexity per user."""
 
     against: str
+    baseline: Literal["run", "public"] = "run"
     users: Count
+    compared: Count = 5
     mean: Measured
     top: Measured
     bottom: Measured
@@ -351,10 +121,10 @@ class ComparisonRow(Part):
 class Provenance(Part):
     """What was used, so that somebody else can do it again."""
 
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
     manifest_commitment: str | None = None
     seeds: Any = None
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default_factory=dict)
     processor: str | None = None
     seconds: float | None = None
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tacit.report.audit_file import Disparity, Measured
+from tacit.report.audit_file import Disparity
 from tacit.report.charts import BELOW, LEFT, RIGHT, shortened
 from tacit.report.drawing import SMALL, Drawing, Key, axes, legend_height
+from tacit.report.parts import Measured
 from tacit.report.scales import Scale
 from tacit.report.words import estimate, number, percent, share
 from tacit.statistics import Estimate
@@ -98,8 +99,8 @@ def disparity(id: str, found: Disparity, slope: Measured) -> Markup:
     drawing = Drawing(
         id,
         "Change of perplexity by number of samples",
-        f"{found.users} users. The five with most samples: {estimate(found.top)}; the five with fewest: "
-        f"{estimate(found.bottom)}; slope {estimate(slope)}.",
+        f"{found.users} users. The {found.compared} with most samples: {estimate(found.top)}; the "
+        f"{found.compared} with fewest: {estimate(found.bottom)}; slope {estimate(slope)}.",
         height,
     )
     drawing.legend(keys, left=LEFT)

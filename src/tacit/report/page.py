@@ -17,6 +17,7 @@ from tacit.report import attack_sections, sections
 from tacit.report.audit_file import Audit, parse_audit
 from tacit.report.comparison import frontier_section
 from tacit.report.guarantee_words import HEADLINES, in_words
+from tacit.report.membership_section import membership
 from tacit.report.rendering import render
 from tacit.report.words import clean, interval, number, percent
 from tacit.runs import Run
@@ -51,7 +52,7 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
         sections.utility(found.utility),
         *([] if found.compare is None else [frontier_section(found.compare)]),
         sections.exposure(found.exposure),
-        attack_sections.membership(found.membership),
+        membership(found.membership),
         attack_sections.extraction(found.extraction),
         *(
             [attack_sections.prediction(found.prediction)]

@@ -15,7 +15,8 @@ from markupsafe import Markup
 from pydantic import BaseModel
 
 from tacit.report import charts, charts_of_cost
-from tacit.report.audit_file import Audit, Claim, Disparity, Exposure, Utility
+from tacit.report.attack_parts import Exposure
+from tacit.report.audit_file import Audit, Claim, Disparity, Utility
 from tacit.report.charts import Measurement, Rung
 from tacit.report.words import NOTHING, duration, estimate, methods, number, p_sentence, percent, plural
 
@@ -100,12 +101,13 @@ def claims_figure(claims: Sequence[Claim]) -> Figure | None:
     ]
     table = Table(
         "Claimed and measured epsilon",
-        ("claim", "claimed", "shown at least", "detectable", "delta", "confidence", "verdict"),
+        ("claim", "claimed", "shown at least", "control", "detectable", "delta", "confidence", "verdict"),
         tuple(
             (
                 f"{place}. {claim.claim}",
                 number(claim.claimed_epsilon),
                 number(claim.measured_epsilon),
+                number(claim.control_epsilon),
                 number(claim.detectable_epsilon),
                 number(claim.delta),
                 percent(claim.confidence),
@@ -195,6 +197,12 @@ def exposure(found: Exposure | None) -> Section:
             f"on average and below {number(found.null.max_p95)} in 95 of 100 cases: "
             + ("chance does not explain this." if over else "chance alone could explain this.")
         )
+    if found.control is not None and found.control.largest is not None:
+        sentences.append(
+            f"In the control, a model without protection that read the same text, the most exposed has "
+            f"{number(found.control.largest)} bits and the mean is {estimate(found.control.mean)}: so much "
+            "do these attacks find where nothing protects."
+        )
     if found.p_value is not None:
         sentences.append(
             f"All inserted canaries together: {p_sentence(found.p_value)} (Fisher), the chance of so much "
@@ -251,20 +259,25 @@ def disparity(found: Disparity | None) -> Section:
         return Section(
             section_id,
             title,
-            missing="Changes per user were not measured. They need a second Run without protection, trained "
-            "on the same text.",
+            missing="Changes per user were not measured. They need held-out text of at least two users; what "
+            "protection costs each needs a Run without it, trained on the same text (--against).",
         )
     differs = not found.gap.low <= 0 <= found.gap.high
-    sentences = (
+    unlike = (
+        "training helps one group more than the other."
+        if found.baseline == "public"
+        else "protection costs one group more than the other."
+    )
+    sentences: tuple[str, ...] = (
         f"Against {found.against}, perplexity changes by {estimate(found.mean)} for the mean of "
         f"{plural(found.users, 'user')}.",
-        f"Between those with fewest and those with most samples the gap is {estimate(found.gap)}: "
-        + (
-            "protection costs one group more than the other."
-            if differs
-            else "its interval holds 0, so that no difference is shown."
-        ),
+        f"Between the {found.compared} with fewest and the {found.compared} with most samples the gap is "
+        f"{estimate(found.gap)}: "
+        + (unlike if differs else "its interval holds 0, so that no difference is shown."),
     )
+    if found.baseline == "public":
+        told = "This tells whom training helped; what protection costs needs a Run without it (--against)."
+        sentences = (*sentences, told)
     rows = (
         ("all users", found.mean),
         ("most samples", found.top),

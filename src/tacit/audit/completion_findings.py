@@ -1,0 +1,196 @@
+"""What comes out when somebody begins a text: tab completion of canaries and of people's own texts.
+
+Planted canaries are compared with chance (:mod:`tacit.audit.completion_chance`). A person's own text may be
+completed because it is a common one; so texts of people whom training saw are compared with texts of people
+whom a split held out, picked alike by a model that saw neither (Fisher's exact test over people). Texts that
+were picked by the model without mitigation, as in the paper, allow no such test: that model saw one side.
+They describe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from scipy import stats
+
+from tacit.attacks.np_extraction import extract, prompted
+from tacit.attacks.tab import TabResult, real_canaries, synthetic_canaries, tab_attack
+from tacit.attacks.token_statistics import LanguageModel
+from tacit.audit.completion_chance import completion_leak
+from tacit.audit.verdicts import Leak
+from tacit.corpus import UserCorpus
+from tacit.corpus.canaries import CanaryManifest
+from tacit.errors import InputError
+from tacit.models.trained import TrainedModel
+from tacit.progress import Progress
+from tacit.statistics import clopper_pearson
+from tacit.training.preparation import SplitCorpus
+
+RealCanaries = Literal["independent", "paper", "none"]
+_TRIES: Final = (1, 10, 100, 1000, 10_000)
+_CHANCES: Final = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class SyntheticCompletion:
+    """Planted canaries: completed by the model, by the public model, and how many tries samples take."""
+
+    manifest: CanaryManifest
+    own: TabResult
+    public: TabResult
+    tries: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, manifest: CanaryManifest, trained: TrainedModel, progress: Progress) -> SyntheticCompletion:
+        """One pass of either model over the canaries that were inserted."""
+        canaries = synthetic_canaries(manifest)
+        found = extract(prompted(manifest), trained, progress=progress)
+        tries = [
+            {
+                "p": chance,
+                "median_tries": _median(found.tries(chance)),
+                "within": [{"tries": many, "share": found.share(many, chance).to_json()} for many in _TRIES],
+            }
+            for chance in _CHANCES
+        ]
+        return cls(
+            manifest,
+            tab_attack(canaries, trained, progress=progress),
+            tab_attack(canaries, trained.public, progress=progress),
+            tries,
+        )
+
+    def leak(self, confidence: float) -> Leak:
+        """Against what chance gives of secrets that nobody saw."""
+        return completion_leak(self.own, self.manifest, confidence=confidence)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form of the report."""
+        return {
+            "accuracy": self.own.accuracy().to_json(),
+            "attainable": self.own.largest_accuracy,
+            "public": self.public.accuracy().to_json(),
+            "per_repetition": _rungs(self.own),
+        }
+
+
+@dataclass(frozen=True)
+class RealCompletion:
+    """Each user's strangest training text; ``others`` are those of users whom training did not see."""
+
+    own: TabResult
+    public: TabResult
+    others: TabResult | None
+
+    @property
+    def p_value(self) -> float | None:
+        """That trained users' texts are completed no more than others'; None where they were picked apart."""
+        if self.others is None:
+            return None
+        table = [[one.hits, len(one.canaries) - one.hits] for one in (self.own, self.others)]
+        return float(stats.fisher_exact(table, alternative="greater").pvalue)
+
+    def leak(self, confidence: float) -> Leak:
+        """Against users whom training did not see."""
+        assert self.others is not None  # noqa: S101 - only such results are attacks
+        many = len(self.own.canaries)
+        return Leak(
+            "tab completion of users' own texts",
+            clopper_pearson(self.own.hits, many, confidence=confidence),
+            self.others.hits / len(self.others.canaries),
+            self.p_value,
+            1 - confidence,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form of the report."""
+        others = self.others
+        return {
+            "source": self.own.canaries.source,
+            "users": len(self.own.canaries),
+            "accuracy": _share(self.own),
+            "attainable": self.own.largest_accuracy,
+            "public": _share(self.public),
+            "others": None if others is None else _share(others),
+            "other_users": 0 if others is None else len(others.canaries),
+            "p_value": self.p_value,
+        }
+
+
+def complete_real_canaries(
+    texts: SplitCorpus,
+    trained: TrainedModel,
+    unmitigated: TrainedModel | None,
+    *,
+    choice: RealCanaries,
+    users: int,
+    planted: frozenset[str],
+    seed: int,
+    notes: list[str],
+    progress: Progress,
+) -> RealCompletion | None:
+    """Pick the texts of at most ``users`` users on either side, and try to complete them."""
+    if choice == "none" or not users:
+        return None
+    if choice == "paper" and unmitigated is None:
+        raise InputError(
+            "By the paper's rule, a model without mitigation picks each user's text; give a Run of it "
+            "(--against), or let an independent model pick."
+        )
+    judge: LanguageModel = trained.public
+    if choice == "paper" and unmitigated is not None:
+        judge = unmitigated
+    rng = np.random.default_rng(seed)
+    try:
+        side = _some_users(texts.train, users, frozenset(), planted, rng)
+        chosen = real_canaries(side, judge, paper=choice == "paper", progress=progress)
+        others = None
+        if choice == "independent" and texts.held_out is not None:
+            # Split within users, somebody is on both sides, and counts once.
+            rest = _some_users(texts.held_out, users, frozenset(side.users), planted, rng)
+            others = real_canaries(rest, judge, progress=progress) if len(rest) else None
+    except InputError as problem:
+        notes.append(f"Users' own texts were not completed. {problem}")
+        return None
+    options: dict[str, Any] = {"control_tokens": side.has_control_tokens, "progress": progress}
+    return RealCompletion(
+        tab_attack(chosen, trained, **options),
+        tab_attack(chosen, trained.public, **options),
+        None if others is None else tab_attack(others, trained, **options),
+    )
+
+
+def _some_users(
+    corpus: UserCorpus,
+    most: int,
+    without: frozenset[str],
+    planted: frozenset[str],
+    rng: np.random.Generator,
+) -> UserCorpus:
+    """All texts, canaries apart, of so many users, who are drawn."""
+    free = [user for user in corpus.users if user not in without]
+    drawn = corpus.of_users([free[place] for place in rng.permutation(len(free))[:most]])
+    return drawn.select(np.array([one.text not in planted for one in drawn.documents()], dtype=np.bool_))
+
+
+def _share(result: TabResult) -> dict[str, Any]:
+    """One text of each user: they are independent, and the interval is exact."""
+    return clopper_pearson(result.hits, len(result.canaries)).to_json()
+
+
+def _rungs(result: TabResult) -> list[dict[str, Any]]:
+    rungs: dict[int, list[bool]] = {}
+    for canary, hit in zip(result.canaries.canaries, result.reproduced, strict=True):
+        rungs.setdefault(canary.repetitions, []).append(bool(hit))
+    return [
+        {"repetitions": many, "accuracy": clopper_pearson(sum(hits), len(hits)).to_json()}
+        for many, hits in sorted(rungs.items())
+    ]
+
+
+def _median(values: Any) -> float | None:
+    ordered = sorted(float(value) for value in values)
+    middle = ordered[len(ordered) // 2]
+    return middle if middle < float("inf") else None

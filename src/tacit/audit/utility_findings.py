@@ -1,0 +1,69 @@
+"""What a model is worth on held-out text, and for whom.
+
+Who pays is told against a Run without protection where there is one. Without, the public model is what is
+compared with: then a change says whom training helped, not what protection costs, and it is labelled so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from tacit.audit.disparity import measure_disparity
+from tacit.evaluation.perplexity import Losses
+from tacit.training.preparation import SplitCorpus
+
+Baseline = Literal["run", "public"]
+PUBLIC_NAME = "the public model"
+
+
+def utility_section(public: Losses, own: Losses, unmitigated: Losses | None) -> dict[str, Any]:
+    """Perplexities side by side."""
+    return {
+        "public": public.perplexity().to_json(),
+        "run": own.perplexity().to_json(),
+        "unmitigated": None if unmitigated is None else unmitigated.perplexity().to_json(),
+        "text": f"held-out text of {len(own.users)} users, blocks of {own.block_size} tokens",
+    }
+
+
+def disparity_section(
+    own: Losses,
+    other: Losses,
+    texts: SplitCorpus,
+    *,
+    split_within: bool,
+    against: str,
+    baseline: Baseline,
+    confidence: float,
+) -> dict[str, Any] | None:
+    """The change for each user of the held-out text; None for one user alone.
+
+    Samples are the user's documents in training. A split by user leaves those of the held-out users none:
+    then they are all that the user wrote, and a caveat says that it was not trained on.
+    """
+    if len(own.users) < 2:
+        return None
+    counted = texts.train if split_within else texts.whole
+    counts = dict(zip(counted.users, counted.document_counts().tolist(), strict=True))
+    samples = [counts[user] for user in own.users]
+    mine, theirs = own.perplexity_by_user(), other.perplexity_by_user()
+    found = measure_disparity(mine, theirs, samples, confidence=confidence)
+    caveats = list(found.caveats)
+    if not split_within:
+        caveats.append(
+            "Users were held out as a whole: samples are what they wrote, and none of it was trained on. "
+            "Hold text out within users (held_out.by=within) to see who pays among those who were."
+        )
+    return {
+        "against": against,
+        "baseline": baseline,
+        "users": found.users,
+        "compared": found.compared,
+        "mean": found.mean.to_json(),
+        "top": found.most.to_json(),
+        "bottom": found.fewest.to_json(),
+        "gap": found.gap.to_json(),
+        "slope": None if found.slope is None else found.slope.to_json(),
+        "points": [[count, change] for count, change in zip(samples, (mine - theirs).tolist(), strict=True)],
+        "caveats": caveats,
+    }

@@ -1,0 +1,113 @@
+"""What `tacit audit` prints: the verdict, then a table for each attack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tacit.cli import console
+
+if TYPE_CHECKING:
+    from tacit.audit.record import AuditRecord
+
+
+def show_audit(found: AuditRecord) -> None:
+    """A whole audit for people."""
+    console.out.print(found.line, markup=False)
+    console.out.print(f"Guarantee: {found.guarantee['statement']}", markup=False)
+    rows = [
+        {
+            "verdict": claim.verdict,
+            "claimed_epsilon": claim.claimed_epsilon,
+            "shown_at_least": claim.measured_epsilon,
+            "without_protection": claim.control_epsilon,
+            "could_have_shown": claim.detectable_epsilon,
+            "delta": claim.delta,
+            "reason": claim.reason,
+        }
+        for claim in found.claims
+    ]
+    if rows:
+        title = f"Claims (confidence {found.claims[0].confidence:g})"
+        console.show_rows(rows, as_json=False, name="claims", title=title)
+    _show_exposure(found.sections.get("exposure"))
+    _show_membership(found.sections.get("membership"))
+    _show_completions(found.sections.get("extraction"))
+    for note in found.notes:
+        console.out.print(note, markup=False)
+
+
+def _show_exposure(section: dict[str, Any] | None) -> None:
+    if section is None or not section["per_repetition"]:
+        return
+    rows = [
+        {
+            "repetitions": row["repetitions"],
+            "canaries": row["canaries"],
+            "mean_bits": _interval(row["mean"]),
+            "largest": row["largest"],
+            "largest_by_chance_95%": row["null_largest_p95"],
+        }
+        for row in section["per_repetition"]
+    ]
+    title = (
+        f"Exposure of inserted canaries among {int(section['candidates']):,}; by chance 1.44 bits, 95% 4.32"
+    )
+    console.show_rows(rows, as_json=False, name="exposure", title=title)
+
+
+def _show_membership(section: dict[str, Any] | None) -> None:
+    for one in () if section is None else section["sets"]:
+        rows = [
+            {
+                "attack": attack["name"],
+                "auc": _interval(attack["auc"]),
+                "p_value_(Holm)": attack["holm"],
+                "accuracy": _interval(attack["accuracy"]),
+            }
+            for attack in one["attacks"]
+        ]
+        flagged = ", FLAGGED: the texts alone tell them apart" if one["flagged"] else ""
+        title = (
+            f"Membership of {one['name']}: {one['members']:,} in, {one['non_members']:,} out, 95%{flagged}"
+        )
+        console.show_rows(rows, as_json=False, name="membership", title=title)
+        if one["groups"] is not None:
+            _show_groups(one["name"], one["groups"])
+
+
+def _show_groups(name: str, section: dict[str, Any]) -> None:
+    rows = [
+        {
+            "score": attack["name"],
+            "auc": _interval(attack["auc"]),
+            "p_value_(Holm)": attack["holm"],
+            "at_the_median": _interval(attack["accuracy_at_median"]),
+        }
+        for attack in section["attacks"]
+    ]
+    title = f"{section['groups']:,} groups of {section['size']} {name}; secrets are resampled, 95%"
+    console.show_rows(rows, as_json=False, name="groups", title=title)
+
+
+def _show_completions(section: dict[str, Any] | None) -> None:
+    if section is None:
+        return
+    tab, real = section["tab"], section["tab_real"]
+    rows = []
+    if tab is not None:
+        rows.append(
+            {"texts": "canaries", "completed": _interval(tab["accuracy"]), "else": _interval(tab["public"])}
+        )
+    if real is not None:
+        others = "" if real["others"] is None else _interval(real["others"])
+        rows.append({"texts": real["source"], "completed": _interval(real["accuracy"]), "else": others})
+    title = "Completed from the first token; else: by the public model, or of users not trained on"
+    console.show_rows(rows, as_json=False, name="completions", title=title)
+
+
+def _interval(estimate: dict[str, Any]) -> str:
+    low, high = (
+        ("-inf" if estimate["low"] is None else f"{estimate['low']:.3g}"),
+        ("inf" if estimate["high"] is None else f"{estimate['high']:.3g}"),
+    )
+    return f"{estimate['value']:.3g} [{low}, {high}]"

@@ -1,0 +1,279 @@
+"""What ``audit.json`` holds of attacks: exposure, membership, extraction, private answers."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import Field
+
+from tacit.report.parts import Bound, Candidates, Count, Measured, Part, Share, Verdict
+
+
+class Null(Part):
+    """What exposure is where nothing was memorised: of one canary, and of the largest."""
+
+    mean: float
+    p95: float
+    max_mean: float
+    max_p95: float
+
+
+class ExposureRow(Part):
+    """One canary."""
+
+    id: str
+    inserted: bool
+    repetitions: Count
+    exposure: Measured
+    public: Measured | None = None
+    method: str
+    rank: tuple[int, int]
+    positions: Count = 0
+
+
+class ExposureLevel(Part):
+    """All canaries that were inserted equally often."""
+
+    repetitions: Count
+    canaries: Count
+    mean: Measured
+    largest: float
+    null_largest_p95: float
+
+
+class ExposureOfControl(Part):
+    """The same canaries in a model without protection."""
+
+    mean: Measured | None = None
+    largest: float | None = None
+    p_value: Share | None = None
+
+
+class Exposure(Part):
+    """The ranks of canaries among all candidates."""
+
+    candidates: Candidates
+    score: str
+    canaries: Count
+    null: Null
+    rows: tuple[ExposureRow, ...]
+    per_repetition: tuple[ExposureLevel, ...] = ()
+    p_value: Share | None = None
+    control: ExposureOfControl | None = None
+    positions: Count = 0
+    seconds: float | None = None
+
+    @property
+    def bits(self) -> float:
+        """The most that exposure can be."""
+        return math.log2(self.candidates)
+
+
+class Blind(Part):
+    """An attacker that never sees the model."""
+
+    auc: Measured
+    p_value: Share | None = None
+    separates: bool
+
+
+class TprAtFpr(Part):
+    """Members found at a rate of false alarms; null with a reason where too few negatives can tell."""
+
+    fpr: Share
+    tpr: Measured | None = None
+    why: str | None = None
+
+
+class Attack(Part):
+    """One membership score."""
+
+    name: str
+    auc: Measured
+    p_value: Share | None = None
+    holm: Share | None = None
+    accuracy: Measured | None = None
+    accuracy_at_median: Measured | None = None
+    tpr: tuple[TprAtFpr, ...] = ()
+
+
+class Roc(Part):
+    """The curve of one attack."""
+
+    attack: str
+    points: tuple[tuple[Share, Share], ...]
+
+
+class GroupAttack(Part):
+    """One score of groups."""
+
+    name: str
+    auc: Measured
+    accuracy_at_median: Measured
+    p_value: Share
+    holm: Share | None = None
+
+
+class GroupAttacks(Part):
+    """Groups of texts, all members or none, that were told apart by sums."""
+
+    groups: Count
+    size: Count
+    members: Count
+    non_members: Count
+    secrets: tuple[Count, Count]
+    attacks: tuple[GroupAttack, ...] = Field(min_length=1)
+
+    @property
+    def best(self) -> GroupAttack:
+        """The score with the largest area."""
+        return max(self.attacks, key=lambda attack: attack.auc.value)
+
+
+class MembershipSet(Part):
+    """Members and non-members, and how well they were told apart."""
+
+    name: str
+    what: str
+    members: Count
+    non_members: Count
+    secrets: Count | None = None  # where several texts are about one
+    flagged: bool
+    blind: Blind | None = None
+    attacks: tuple[Attack, ...] = Field(min_length=1)
+    roc: Roc | None = None
+    groups: GroupAttacks | None = None
+    groups_why: str | None = None
+
+    @property
+    def best(self) -> Attack:
+        """The attack with the largest area under its curve."""
+        return max(self.attacks, key=lambda attack: attack.auc.value)
+
+
+class Membership(Part):
+    """Every set."""
+
+    sets: tuple[MembershipSet, ...] = Field(min_length=1)
+
+
+class TabLevel(Part):
+    """Canaries that were inserted equally often."""
+
+    repetitions: Count
+    accuracy: Measured
+
+
+class Tab(Part):
+    """How many secrets greedy completion gives away."""
+
+    accuracy: Measured
+    attainable: Share | None = None
+    public: Measured | None = None
+    per_repetition: tuple[TabLevel, ...] = ()
+
+
+class RealTab(Part):
+    """Each user's strangest text, beside those of users whom training did not see."""
+
+    source: str
+    users: Count
+    accuracy: Measured
+    attainable: Share | None = None
+    public: Measured | None = None
+    others: Measured | None = None
+    other_users: Count = 0
+    p_value: Share | None = None
+
+
+class Within(Part):
+    """Secrets that appear within so many tries."""
+
+    tries: Count
+    share: Measured
+
+
+class TriesRow(Part):
+    """How many generations until a secret appears with chance ``p``."""
+
+    p: Share
+    median_tries: Bound | None = None
+    within: tuple[Within, ...] = ()
+
+
+class Tries(Part):
+    """(n, p)-extraction."""
+
+    rows: tuple[TriesRow, ...]
+
+
+class CodeRow(Part):
+    """Random codes that appeared in generations."""
+
+    name: str
+    epsilon: Bound | None = None
+    rate: Measured
+    chance: Share
+    verdict: str
+
+
+class Extraction(Part):
+    """What generations give away."""
+
+    tab: Tab | None = None
+    tab_real: RealTab | None = None
+    tries: Tries | None = None
+    codes: tuple[CodeRow, ...] | None = None
+
+
+class Realised(Part):
+    """What answers cost by their distributions, against what was charged."""
+
+    excess: float
+    largest_excess: float
+    queries: Count
+    verdict: Verdict
+    statement: str
+
+
+class RatioRow(Part):
+    """The best possible attack on one part's presence."""
+
+    part: int
+    transcripts: Count
+    auc: Measured
+    epsilon_lower: Bound
+    claimed_epsilon: Bound | None = None
+    delta: Share | None = None
+    verdict: Verdict
+
+
+class BlackBox(Part):
+    """An attack from outside, with the meter running."""
+
+    url: str = ""
+    created: str = ""
+    generations: Count
+    hits_inserted: Count
+    hits_twins: Count
+    chance: Share | None = None
+    p_value: Share | None = None
+    p_claim: Share | None = None
+    queries_used: Count = 0
+    booked: Count | None = None
+    ended: str = "complete"
+    verdict: Verdict = "inconclusive"
+    reason: str = ""
+    secret_rate: Measured | None = None
+    twin_rate: Measured | None = None
+    control: str = ""
+
+
+class Prediction(Part):
+    """Attacks on private answers."""
+
+    queries: Count
+    parts: Count
+    realised: Realised | None = None
+    likelihood_ratio: tuple[RatioRow, ...] = ()
+    black_box: BlackBox | None = None

@@ -93,7 +93,7 @@ def screen(
 
     Examples:
 
-        tacit corpus screen dialogues.jsonl screened.jsonl --user user --text text --policy patterns
+        tacit corpus screen dialogues.jsonl screened.jsonl --user user --text text
 
         tacit corpus screen repeated.jsonl s.jsonl --user user --text text --policy patterns --dedup bloom
 
@@ -195,7 +195,7 @@ def calibrate(
 
         tacit corpus calibrate calibration.json --labelled sim.jsonl --policy patterns --labels PHONE,ORDER
 
-        tacit corpus calibrate c.json --labelled sim.jsonl --policy patterns --recall 0.9
+        tacit corpus calibrate c.json --labelled sim.jsonl --recall 0.9 --conservative-recall 0.99
     """
     from tacit.corpus.screening import SplitSettings, calibration
     from tacit.corpus.screening.labelled import read_labelled

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from tacit.corpus.screening import GoldSpans, LabelledSpan, Policy, SplitSettings
+from tacit.corpus.screening import MASK, GoldSpans, LabelledSpan, Policy, SplitSettings
 from tacit.corpus.screening.calibration import CalibrationSettings, Wanted, calibrate
 from tacit.corpus.screening.labelled import LabelledDocument, read_labelled
 from tacit.errors import CorpusError, InputError
@@ -62,11 +62,20 @@ def test_a_secret_that_is_masked_but_not_alone_counts_as_missed() -> None:
     assert result["gamma"]["misses"] == 1
 
 
-def test_a_secret_in_a_sentence_that_does_not_settle_counts_as_missed() -> None:
+def test_a_secret_whose_masking_uncovers_another_counts_as_missed() -> None:
+    """Without Ann nobody sees Bob; without Bob, Ann is seen all the same."""
     dependent = Expressions((r"\b(Ann)\b", r"Ann and (Bob)\b"))
     result = measure([labelled("Ann and Bob.", "Ann", "Bob")], Policy((dependent,), 0.5, 0.5))
-    assert (result["gamma"]["misses"], result["not_fully_masked"]["misses"]) == (2, 0)
+    assert (result["gamma"]["misses"], result["not_fully_masked"]["misses"]) == (1, 0)
     assert result["unsettled_points"] == 1
+
+
+def test_a_secret_in_a_sentence_that_never_settles_counts_as_missed() -> None:
+    chain = Expressions((r"\b(start)\b", rf"{MASK}=(\w)"))
+    document = labelled("It is start=a=b=c=d.", "start")
+    for rounds, misses in ((8, 0), (2, 1)):
+        result = measure([document], Policy((chain,), 0.5, 0.5, max_rounds=rounds))
+        assert (result["gamma"]["misses"], result["not_fully_masked"]["misses"]) == (misses, 0)
 
 
 def test_a_secret_that_is_masked_in_part_is_missed() -> None:

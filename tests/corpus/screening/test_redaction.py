@@ -16,7 +16,7 @@ from tacit.corpus.screening.sentences import SplitSettings, split_points
 from tacit.errors import RecipeError
 from tests.corpus.screening.detectors import Expressions, WordScores, documents, settings, words
 
-TEXT = st.text(st.sampled_from("abAB <MASK>.!?\n\t(é1"), max_size=60)
+TEXT = st.text(st.sampled_from("abAB <MASK>.!?,\n\t(é1"), max_size=60)
 
 
 @st.composite
@@ -35,9 +35,9 @@ def test_every_character_outside_masks_is_kept_and_every_position_maps_back(
     form = rendered(text, spans)
     hidden = {place for span in spans for place in range(span.start, span.end)}
     between = "".join(text[place] for place in range(len(text)) if place not in hidden)
-    # Outside the masks is the raw text outside the spans, but for blanks between two that became one.
+    # Outside the masks is the raw text outside the spans, but for what stood between two that became one.
     kept = form.text.replace(MASK, "")
-    assert re.sub(r"[^\S\n]", "", kept) == re.sub(r"[^\S\n]", "", between)
+    assert re.sub(r"[\s,]", "", kept) == re.sub(r"[\s,]", "", between)
     assert form.text.count(MASK) == len(form.masks)
     # Put back what the masks hide, and the raw text is there again.
     pieces = iter(form.masks)
@@ -53,7 +53,7 @@ def test_masks_are_apart(case: tuple[str, list[LabelledSpan]]) -> None:
     text, spans = case
     masks = united(text, spans)
     for first, second in pairwise(masks):
-        assert text[first.end : second.start].strip(" \t") != ""
+        assert text[first.end : second.start].strip() not in ("", ",")
     assert united(text, masks) == masks
 
 
@@ -136,18 +136,18 @@ def test_points_lie_where_they_say(texts: list[str], sentences: int) -> None:
 # A detector that sees "Bob" only beside "Alice": once Alice is masked, Bob looks like any word.
 DEPENDENT = Expressions((r"\b(Alice)\b", r"Alice and (Bob)\b"))
 # One that sees a word because of the mask beside it: masking goes on and on.
-CHAIN = Expressions((r"\b(start)\b", rf"{MASK},(\w)"))
+CHAIN = Expressions((r"\b(start)\b", rf"{MASK}=(\w)"))
 
 
 def test_what_is_found_because_of_a_mask_is_masked_too() -> None:
     redactor = Redactor(Policy((CHAIN,), 0.5, 0.5, max_rounds=8))
-    result = redactor.redact(["go start,a,b,c end"])[0]
-    assert redactor.form(result).text == f"go {MASK},{MASK},{MASK},{MASK} end"
+    result = redactor.redact(["go start=a=b=c end"])[0]
+    assert redactor.form(result).text == f"go {MASK}={MASK}={MASK}={MASK} end"
     assert result.rounds == 5
 
 
 def test_what_needs_too_many_rounds_is_not_settled() -> None:
-    result = Redactor(Policy((CHAIN,), 0.5, 0.5, max_rounds=2)).redact(["go start,a,b,c end"])[0]
+    result = Redactor(Policy((CHAIN,), 0.5, 0.5, max_rounds=2)).redact(["go start=a=b=c end"])[0]
     assert not result.settled
 
 
@@ -164,7 +164,7 @@ def test_a_sentence_that_a_neighbour_redacts_differently_is_not_settled() -> Non
     assert screening.counts.unsettled == 1
 
 
-@given(st.permutations(["Alice", "Bob", "and", "Alice", "start,a,b"]), st.integers(0, 5))
+@given(st.permutations(["Alice", "Bob", "and", "Alice", "start=a=b"]), st.integers(0, 5))
 def test_settled_means_the_same_with_any_one_span_masked_beforehand(parts: list[str], size: int) -> None:
     policy = Policy((DEPENDENT, CHAIN), 0.5, 0.5)
     text = " ".join(parts[:size]) + "."

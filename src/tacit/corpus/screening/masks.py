@@ -4,9 +4,9 @@ A masked text is its raw characters and the spans of them that are masked; the w
 needed. So the positions of masks are always those of the raw text, a mask is never found by reading "<MASK>"
 back, and text that spells a mask of its own accord is told apart: it is changed before anything else.
 
-Masks that touch, or that only blanks separate, are written as one. Detectors label tokens, and where one of
-them ends must not tell how many words a secret had; nor must masking the first half of a labelled name by
-hand, as the neighbouring corpus does, give two masks where the whole name gives one.
+Masks that touch, or that only blanks and a comma or the like separate, are written as one. Detectors label
+tokens, and where one of them ends must not tell how many words a secret had; nor must masking the street of a
+labelled address beforehand, as in the neighbouring corpus, give two masks where the whole gives one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tacit.corpus.screening.scores import MASK
 
 _SPELT_MASK = re.compile(re.escape(MASK))
 _SPELT_PLACEHOLDER = re.compile(r"<([A-Z][A-Z0-9_+]*)>")
-_BLANKS = re.compile(r"[^\S\n]*")
+_BETWEEN = re.compile(r"\s*[,;:/&–—-]?\s*")
 
 
 class LabelledSpan(NamedTuple):
@@ -59,7 +59,7 @@ def count_spelt_masks(text: str, *, placeholders: bool = False) -> int:
 
 
 def united(text: str, spans: Iterable[LabelledSpan], *, same_label: bool = False) -> tuple[LabelledSpan, ...]:
-    """Spans in order, where those that overlap, touch or are separated by blanks have become one.
+    """Spans in order, where those that overlap, touch or have only blanks and a comma between them are one.
 
     A united span has the labels of all of them ("NAME+PHONE"). With ``same_label``, neighbours of different
     kinds stay apart; those that overlap are one thing that two detectors found, of the longer one's kind:
@@ -83,7 +83,7 @@ def _joined(text: str, last: LabelledSpan, span: LabelledSpan, *, same_label: bo
             return None
         label = span.label if span.end - span.start > last.end - last.start else last.label
     else:
-        if not overlap and _BLANKS.fullmatch(text, last.end, span.start) is None:
+        if not overlap and _BETWEEN.fullmatch(text, last.end, span.start) is None:
             return None
         label = _both(last.label, span.label)
     return LabelledSpan(last.start, max(last.end, span.end), label)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -57,8 +56,9 @@ class EmbeddedSection(Section):
 
     def build(self, _: Path) -> Scorer:
         """The scorer."""
-        scorer: Scorer = import_module("tacit.corpus.screening.tagger").EmbeddedTagger()
-        return scorer
+        from tacit.corpus.screening.tagger import EmbeddedTagger
+
+        return EmbeddedTagger()
 
 
 class HuggingFaceSection(Section):

@@ -28,12 +28,14 @@ class Redaction:
     """What became of one text.
 
     ``spans`` are the labelled pieces of the raw text, in order; ``conservative`` says whether pi_c labelled
-    anything; ``settled`` is what the module says; ``rounds`` counts the scorers' runs.
+    anything; ``fixed`` that the last run of the scorers found nothing new, ``settled`` that neighbours agree
+    as well; ``rounds`` counts the scorers' runs.
     """
 
     text: str
     spans: tuple[LabelledSpan, ...]
     conservative: bool = False
+    fixed: bool = True
     settled: bool = True
     rounds: int = 0
     before: tuple[LabelledSpan, ...] = field(default=(), repr=False)  # what was masked from the beginning
@@ -103,7 +105,7 @@ class Redactor:
                 return
             active = unsettled
         for result in active:
-            result.settled = False
+            result.fixed = result.settled = False
 
     def _compare_with_neighbours(
         self, results: Sequence[Redaction], labelled: Sequence[Sequence[LabelledSpan]] | None
@@ -121,5 +123,5 @@ class Redactor:
                     pairs.append((result, Redaction(result.text, spans, before=before)))
         self._settle([neighbour for _, neighbour in pairs])
         for result, neighbour in pairs:
-            if not neighbour.settled or self.form(neighbour).text != self.form(result).text:
+            if not neighbour.fixed or self.form(neighbour).text != self.form(result).text:
                 result.settled = False

@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.privacy.conversions import check_delta, check_epsilon, check_number, check_renyi
-from tacit.privacy.loss_distributions import MOST_ORDER, WorstPair, loss_distribution
+from tacit.privacy.loss_distributions import MOST_ORDER, Direction, WorstPair, loss_distribution
 
 Adjacency = Literal["add-remove", "replace-one"]
 FloatArray = npt.NDArray[np.float64]
@@ -46,7 +46,9 @@ MOST_STEPS: Final = 10**8
 MOST_EPSILON: Final = 500.0  # where a curve ends: e^500 protects nobody
 ROUNDING: Final = 1e-12  # added to every delta, and 1e-16 per step: ten times what FFTs were seen to lose
 FORMAT: Final = 1
-_POINTS = 512
+_POINTS = 400
+_TAILS = 1e-13  # probability of a loss beyond the grid in any step; it counts as infinite
+_HARDLY_NOISE = 1e-3  # with less, one sampled example shows in half a million nats
 _METHOD = "privacy loss distribution (dp-accounting), rounded up"
 
 
@@ -197,9 +199,6 @@ def dpsgd_curve(
     check_group(group)
     if process.reveals_nothing or group == 0:
         return _flat(process, adjacency, group, 0.0)
-    if process.noise_multiplier == 0:  # seen as soon as it is sampled once
-        ever = -math.expm1(process.steps * group * math.log1p(-process.sampling_rate))
-        return _flat(process, adjacency, group, ever if process.sampling_rate < 1 else 1.0)
     return _tabulated(process, adjacency, group)
 
 
@@ -217,7 +216,7 @@ def rdp_at(process: DpSgdProcess, order: float, adjacency: Adjacency = "replace-
         return math.inf
     if order > MOST_ORDER:
         raise InputError(f"order={order}: Renyi divergences are computed up to order {MOST_ORDER:g}.")
-    pair = WorstPair(process.sampling_rate, process.noise_multiplier, 1, adjacency == "replace-one")
+    pair = _worst_pair(process, adjacency, 1)
     return process.steps * pair.renyi(order) * (1 + 1e-9)
 
 
@@ -241,20 +240,40 @@ def _flat(process: DpSgdProcess, adjacency: Adjacency, group: int, delta: float)
 
 
 def _tabulated(process: DpSgdProcess, adjacency: Adjacency, group: int) -> PrivacyCurve:
-    pair = WorstPair(process.sampling_rate, process.noise_multiplier, group, adjacency == "replace-one")
-    if _hopeless(process, group, pair):
-        return _flat(process, adjacency, group, 1.0)
-    losses = loss_distribution(pair, process.steps)
+    # Neighbours are told apart only if one of the examples in which they differ is ever sampled.
+    ever = 1.0
+    if process.sampling_rate < 1:
+        ever = -math.expm1(process.steps * group * math.log1p(-process.sampling_rate))
+    tail = _TAILS / process.steps
+    pair = _worst_pair(process, adjacency, group)
+    if ever <= 10 * ROUNDING or _is_hopeless(process, adjacency, group) or pair.is_too_large(tail):
+        return _flat(process, adjacency, group, ever)
+    losses = loss_distribution(pair, process.steps, tail)
     slack = ROUNDING + process.steps * (1e-16 + pair.missed)
     end = min(MOST_EPSILON, losses.get_epsilon_for_delta(slack))
-    epsilons = np.linspace(0.0, end, _POINTS) if end > 0 else np.zeros(1)
+    epsilons = _spaced(end)
     found = np.asarray(losses.get_delta_for_epsilon(epsilons), dtype=np.float64) + slack
     # Rounding may make a later value larger than an earlier one; the larger is the safe one.
-    deltas = np.minimum(1.0, np.maximum.accumulate(found[::-1])[::-1])
+    deltas = np.minimum(ever, np.maximum.accumulate(found[::-1])[::-1])
     return PrivacyCurve(process, adjacency, epsilons, deltas, group)
 
 
-def _hopeless(process: DpSgdProcess, group: int, pair: WorstPair) -> bool:
-    """Whether epsilon passes the end of every curve by far: its mean alone moves so much."""
-    moved = (1 + pair.replaced) * group * process.sampling_rate / process.noise_multiplier
-    return moved**2 * process.steps / 2 > 4 * MOST_EPSILON
+def _spaced(end: float) -> FloatArray:
+    """Epsilons to tabulate: evenly, and more and more of them towards 0, where rare sampling bends curves."""
+    if end <= 0:
+        return np.zeros(1)
+    return np.union1d(np.linspace(0.0, end, _POINTS), np.geomspace(end / _POINTS / 100, end, _POINTS // 4))
+
+
+def _worst_pair(process: DpSgdProcess, adjacency: Adjacency, group: int) -> WorstPair:
+    direction: Direction = "replace" if adjacency == "replace-one" else "remove"
+    return WorstPair(process.sampling_rate, process.noise_multiplier, group, direction)
+
+
+def _is_hopeless(process: DpSgdProcess, adjacency: Adjacency, group: int) -> bool:
+    """Whether epsilon passes the end of every curve: what is sampled is seen, or all steps' mean tells."""
+    if process.noise_multiplier < _HARDLY_NOISE:
+        return True
+    distance = 2 if adjacency == "replace-one" else 1
+    moved = distance * group * process.sampling_rate / process.noise_multiplier
+    return moved * math.sqrt(process.steps / 2) > math.sqrt(MOST_EPSILON)

@@ -2,7 +2,8 @@
 
     RUN/
       run.json       method, recipe, versions, keyed data fingerprint, public model, guarantee
-      privacy.json   the guarantee as a value
+      privacy.json   the guarantee as a value; of private training also its steps and their whole curves
+      certificate.json  of confidential training: what is promised about secrets, as it may be published
       adapter/       weights in PEFT layout, or
       model/         weights in Hugging Face layout (safetensors only), or
       members/       one folder in either layout per member of an ensemble: owner only, never to be released
@@ -53,7 +54,8 @@ FORMAT: Final = 1
 _MANIFEST = "run.json"
 _DATA = "private/data.json"
 _WEIGHT_HASHES = "private/weights_sha256.json"
-RELEASABLE: Final = ("public", "rdp", "dp")  # kinds of guarantees that weights may be published under
+RELEASABLE: Final = ("public", "rdp", "dp", "confidentiality")  # what weights may be published under
+_CERTIFICATE = "certificate.json"
 _BEGUN = "private/begun.json"
 _LOCK = "private/lock"
 _RECORDED_VERSIONS = ("tacit", "torch", "transformers", "peft", "tokenizers", "numpy")
@@ -190,6 +192,17 @@ class Run:
                 "moved; restore it, or give other text with --corpus."
             )
 
+    def certificate(self) -> dict[str, Any] | None:
+        """What confidential training promises about secrets, with all counts: the owner's.
+
+        The one beside ``run.json`` leaves out what is not the same with and without a secret, and is read
+        where the owner's is not there. None where the method gives no certificate.
+        """
+        for path in (self.folder / "private" / _CERTIFICATE, self.folder / _CERTIFICATE):
+            if path.is_file():
+                return read_json(path, "restore it or train again")
+        return None
+
     def metrics(self) -> dict[str, Any]:
         """What has been measured so far, by name of the measurement."""
         path = self.folder / "metrics.json"
@@ -209,6 +222,14 @@ class Run:
     def record_private(self, name: str, content: Any) -> None:
         """Write one file for the owner alone."""
         write_json(self.folder / "private" / name, content, private=True, overwrite=True)
+
+
+def _may_be_released(guarantee: Mapping[str, Any], *, seeded: bool) -> bool:
+    """Whether weights may be published as the guarantee states: not if its epsilon is no number, or if the
+    noise can be computed again from the recipe.
+    """
+    kind = guarantee.get("kind")
+    return kind in RELEASABLE and guarantee.get("epsilon") != "inf" and (kind == "public" or not seeded)
 
 
 def _not_a_run(folder: Path) -> str:
@@ -347,8 +368,9 @@ class RunBuilder:
         corpus_fingerprint: str,
         seeded: bool,
         ensemble: EnsembleRecord | None = None,
+        privacy: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Write the manifest and give the folder its name."""
+        """Write the manifest and give the folder its name; ``privacy`` goes beside the guarantee."""
         key = secrets.token_bytes(32)
         # Keyed: a plain hash would let anybody who guesses a small corpus confirm the guess.
         write_json(
@@ -361,7 +383,7 @@ class RunBuilder:
         write_json(self.folder / _WEIGHT_HASHES, hashes, private=True, overwrite=True)
         # So would a hash of weights that hold text: a member without any has one that anybody can compute,
         # and with a known seed so has one whose text is guessed. Where weights may be released, so may it.
-        released = hashes if guarantee.get("kind") in RELEASABLE else None
+        released = hashes if _may_be_released(guarantee, seeded=seeded) else None
         manifest = Manifest(
             method=method,
             recipe=dict(recipe),
@@ -376,7 +398,7 @@ class RunBuilder:
             created=self.created,
             versions=_versions(),
         )
-        write_json(self.folder / "privacy.json", dict(guarantee), overwrite=True)
+        write_json(self.folder / "privacy.json", {**guarantee, **(privacy or {})}, overwrite=True)
         self._settle_members()
         # run.json comes last and after everything else is on the disk: where it is, the Run is whole.
         sync_tree(self.folder)

@@ -89,6 +89,11 @@ def plain(value: Any) -> str:
     return str(value)
 
 
+def say_plainly(text: str) -> None:
+    """Paragraphs on standard output, as they are."""
+    out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def say(message: str) -> None:
     """A remark to the person at the terminal."""
     err.print(message, markup=False)

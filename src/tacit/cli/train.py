@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tacit.cli import console
 from tacit.errors import InputError
-from tacit.recipes import Recipe, load_recipe
+from tacit.recipes import PRIVATE_METHODS, Recipe, load_recipe
 from tacit.runs import abandon_unfinished, partial_folder
 
 
@@ -34,6 +34,8 @@ def train(
 
         tacit train recipe.yaml output=runs/ensemble method=submix ensemble.parts=2 training.max_steps=4
 
+        tacit train recipe.yaml output=runs/private method=dpsgd privacy.epsilon=8 privacy.delta=1e-5
+
         tacit train recipe.yaml --resume
     """
     if dry_run and resume:
@@ -43,9 +45,15 @@ def train(
     if dry_run:
         _show_plan(recipe, as_json=as_json)
         return
-    from tacit.training import finetune, train_ensemble
+    from tacit import training
 
-    method = {"finetune": finetune, "submix": train_ensemble}[recipe.method]
+    method = {
+        "finetune": training.finetune,
+        "submix": training.train_ensemble,
+        "dpsgd": training.train_privately,
+        "crt": training.train_confidentially,
+        "selective": training.train_selectively,
+    }[recipe.method]
     with console.progress() as progress:
         if resume and not output.exists() and not partial_folder(output).exists():
             progress.remark(f"nothing to resume at {output}; starting from the beginning")
@@ -58,25 +66,39 @@ def train(
             else:
                 progress.remark("stopped before the first checkpoint; nothing was kept")
             raise
-    content = {
+    content: dict[str, Any] = {
         "run": str(run.folder),
         "weights": str(run.weights),
         "guarantee": run.manifest.guarantee["statement"],
     }
+    certificate = run.certificate()
+    if as_json and certificate is not None:
+        content["certificate"] = certificate
     console.show(content, as_json=as_json, title="Run")
+    if not as_json and certificate is not None:
+        console.say_plainly(certificate["words"])
 
 
 def _show_plan(recipe: Recipe, *, as_json: bool) -> None:
-    from tacit.training import plan_ensemble, plan_training
+    from tacit import training
 
     with console.progress() as progress:
-        submix = recipe.method == "submix"
-        plan = asdict(plan_ensemble(recipe, progress) if submix else plan_training(recipe, progress))
+        if recipe.method in PRIVATE_METHODS:
+            plan = asdict(training.plan_private(recipe, progress))
+        elif recipe.method == "submix":
+            plan = asdict(training.plan_ensemble(recipe, progress))
+        else:
+            plan = asdict(training.plan_training(recipe, progress))
+    words = None
     if not as_json:
-        plan["filled_share"] = f"{plan['filled_share']:.0%}"
+        if "filled_share" in plan:
+            plan["filled_share"] = f"{plan['filled_share']:.0%}"
+        words = plan.pop("certificate", None)
         plan["memory"] = f"about {plan.pop('memory_bytes') / 2**30:.1f} GiB"
         plan["time"] = f"about {_duration(plan.pop('seconds'))} on this machine"
     console.show(plan, as_json=as_json, title="Plan (nothing was trained or written)")
+    if words is not None:
+        console.say_plainly(words)
 
 
 def _duration(seconds: float) -> str:

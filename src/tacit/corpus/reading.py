@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tacit.corpus.chat import ChatTokenizer, Renderer, TemplateRenderer, render_plainly
+from tacit.corpus.screened_corpus import is_screened
 from tacit.corpus.sources import CorpusSource
 from tacit.corpus.user_corpus import BlockTokenizer, UserCorpus
 from tacit.progress import Progress
@@ -48,6 +49,11 @@ def read_corpus(
     The temporary copy of the text lies in ``storage``, an existing folder, or in the system's folder for
     temporary files. Whoever renames or removes ``storage`` has to ``close`` the corpus before.
     """
+    screened = is_screened(section)
+    if screened:
+        section = section.model_copy(
+            update={"user": section.user or "user", "text": section.text or "text", "format": "jsonl"}
+        )
     render: Renderer = render_plainly
     if section.messages is not None and section.chat == "template" and tokenizer is not None:
         render = TemplateRenderer(tokenizer)
@@ -57,7 +63,7 @@ def read_corpus(
         render=render,
         skip_bad=section.skip_bad,
         without_users=section.blocks is not None,
-        screened=section.screened is True,
+        screened=screened,
         progress=progress.advance,
         storage=storage,
     )

@@ -169,6 +169,8 @@ class Certificate:
                 outside=self.outside,
             )
         bound = self.with_delta2 if self.random_secret.says_nothing else self.random_secret
+        if bound.says_nothing:
+            bound = Indistinguishable(math.inf, 0.0)
         return Guarantee.confidentiality(
             epsilon=bound.epsilon,
             delta=bound.delta,

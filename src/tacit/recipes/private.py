@@ -84,16 +84,13 @@ class PublicPhaseSection(Section):
 
 
 class SelectiveSection(Section):
-    """Selective DP-SGD: which tokens are sensitive, and how the noise on hidden states is bounded.
+    """Selective DP-SGD: which tokens are sensitive, and what leaves a sensitive stretch.
 
     screened      what `tacit corpus screen` made of this corpus: what it masked is sensitive
-    spans         sensitive stretches of a document whose states are noised one by one; after the last of
-                  them, the rest of the document is one more
-    state_clip    the largest norm of a hidden state behind a sensitive stretch
+    state_clip    the largest norm of the hidden and cell state behind a sensitive stretch
     perfect       the policy misses nothing: the operator's word, on which the whole guarantee rests
     """
 
     screened: Name
-    spans: Annotated[Whole, Field(ge=1, le=10_000)] = 8
     state_clip: Annotated[Real, Field(gt=0, le=1e6)] = 1.0
     perfect: Flag = False

@@ -94,8 +94,13 @@ class Recipe(Section):
                 f"method '{self.method}' takes the number of steps that its account is for; remove "
                 "'training.early_stop' and give training.epochs or training.max_steps"
             )
-        # The public passes of crt are clipped as plain training is.
-        if self.method != "crt" and self.training.clip != TrainingSection.model_fields["clip"].default:
+        if self.privacy.secure_noise and self.training.seed is not None:
+            raise ValueError(
+                "noise from the operating system cannot be repeated from 'training.seed'; remove it, or "
+                "privacy.secure_noise"
+            )
+        # What crt and selective learn without noise is clipped as plain training is.
+        if self.method == "dpsgd" and self.training.clip != TrainingSection.model_fields["clip"].default:
             raise ValueError(
                 f"'training.clip' would be ignored by method '{self.method}', which clips every example; "
                 "remove it and set privacy.clip"
@@ -119,7 +124,12 @@ class Recipe(Section):
             )
         if self.method == "selective":
             self._check_selective(self.privacy)
-        elif self.corpus.screened is False:
+            return
+        if self.training.max_steps is not None:
+            raise ValueError(
+                "method 'crt' takes whole epochs over public and private text; remove training.max_steps"
+            )
+        if self.corpus.screened is False:
             raise ValueError(
                 "method 'crt' learns from what tacit corpus screen wrote; give that file and remove "
                 "corpus.screened"

@@ -1,8 +1,24 @@
 """How models learn from private text."""
 
+from tacit.training.crt import train_confidentially
+from tacit.training.dpsgd import train_privately
 from tacit.training.ensemble import train_ensemble
 from tacit.training.ensemble_plan import EnsemblePlan, plan_ensemble
 from tacit.training.finetune import finetune
 from tacit.training.plan import TrainingPlan, plan_training
+from tacit.training.private_plan import PrivateTrainingPlan, plan_private
+from tacit.training.selective import train_selectively
 
-__all__ = ["EnsemblePlan", "TrainingPlan", "finetune", "plan_ensemble", "plan_training", "train_ensemble"]
+__all__ = [
+    "EnsemblePlan",
+    "PrivateTrainingPlan",
+    "TrainingPlan",
+    "finetune",
+    "plan_ensemble",
+    "plan_private",
+    "plan_training",
+    "train_confidentially",
+    "train_ensemble",
+    "train_privately",
+    "train_selectively",
+]

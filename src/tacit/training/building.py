@@ -45,7 +45,13 @@ def _from_any_folder(recipe: Recipe) -> Recipe:
         model = model.model_copy(update={"name": str(folder.absolute())})
     if corpus.format != "datasets" or Path(corpus.path).exists():  # else it is an id of the hub
         corpus = corpus.model_copy(update={"path": str(Path(corpus.path).absolute())})
-    return recipe.model_copy(update={"model": model, "corpus": corpus})
+    changes: dict[str, object] = {"model": model, "corpus": corpus}
+    for section, name in (("confidentiality", "calibration"), ("selective", "screened")):
+        given = getattr(recipe, section)
+        if given is not None and getattr(given, name) is not None:
+            path = str(Path(getattr(given, name)).expanduser().absolute())
+            changes[section] = given.model_copy(update={name: path})
+    return recipe.model_copy(update=changes)
 
 
 def seed_of(recipe: Recipe, builder: RunBuilder) -> int:

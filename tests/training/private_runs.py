@@ -1,0 +1,107 @@
+"""Small private trainings that the tests of all private methods share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tacit.corpus.screening import (
+    Policy,
+    RawDocument,
+    RegexScorer,
+    Screening,
+    ScreenSettings,
+)
+from tacit.progress import Silent
+from tacit.recipes import Recipe, parse_recipe
+from tests.tiny import public_sentences
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in the code under test may catch it."""
+
+
+class KillAt(Silent):
+    """Kills the process, as it were, after so many steps of training."""
+
+    def __init__(self, step: int) -> None:
+        self._left = step
+        self._training = False
+
+    def phase(self, name: str, total: int | None) -> None:
+        self._training = name == "training"
+
+    def advance(self, units: int, note: str = "") -> None:
+        if self._training and units:
+            self._left -= units
+            if self._left <= 0:
+                raise Killed
+
+
+class Listener(Silent):
+    """Remembers remarks."""
+
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+
+    def remark(self, message: str) -> None:
+        self.remarks.append(message)
+
+
+def write_documents(path: Path, documents: Sequence[tuple[str, str]]) -> Path:
+    """(user, text) pairs as a corpus."""
+    path.write_text("".join(json.dumps({"user": user, "text": text}) + "\n" for user, text in documents))
+    return path
+
+
+def odd_documents(users: int = 24) -> list[tuple[str, str]]:
+    """Users who all say the same odd things."""
+    return [
+        (
+            f"user-{user}",
+            f"Parcel {user % 5} waits behind the mill before lunch. {public_sentences(1, user)[0]}",
+        )
+        for user in range(users)
+    ]
+
+
+def private_recipe(
+    model: Path, corpus: Path, output: Path, method: str = "dpsgd", /, **changes: Any
+) -> Recipe:
+    """A recipe of few and small steps; sections in ``changes`` are merged."""
+    content: dict[str, Any] = {
+        "method": method,
+        "output": str(output),
+        "model": {"name": str(model), "dtype": "fp32"},
+        "corpus": {"path": str(corpus), "user": "user", "text": "text"},
+        "held_out": None,
+        "adapter": {"rank": 4, "alpha": 8},
+        "training": {"epochs": 2, "block_size": 32, "batch_size": 6, "learning_rate": 5e-3, "seed": 1},
+        "privacy": {"noise_multiplier": 1.0, "delta": 1e-4},
+        "performance": {"checkpoint_every": 3, "engine": "loop"},
+    }
+    if changes.get("adapter", {}).get("kind", "lora") != "lora":
+        del content["adapter"]
+    for key, value in changes.items():
+        content[key] = (content.get(key) or {}) | value if isinstance(value, dict) else value
+    return parse_recipe(content)
+
+
+def screen_settings(*, conservative: bool = True) -> ScreenSettings:
+    """Numbers are secrets, and the word 'code' is suspicious."""
+    policy = Policy(
+        scorers=(RegexScorer({"NUMBER": r"\d{3,}"}), RegexScorer({"WORD": r"\bcode\b"}, score=0.2)),
+        redact=0.5,
+        conservative=0.1 if conservative else None,
+    )
+    return ScreenSettings(policy)
+
+
+def screened(path: Path, documents: Sequence[tuple[str, str]], *, conservative: bool = True) -> Path:
+    """Documents as a screening writes them."""
+    screening = Screening(screen_settings(conservative=conservative))
+    points = screening.screen(RawDocument(user, text) for user, text in documents)
+    path.write_bytes(b"".join(point.to_line() for point in points))
+    return path

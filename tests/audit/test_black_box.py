@@ -12,16 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.audit.black_box import (
-    BlackBoxAudit,
-    BlackBoxPlan,
-    CanaryAnswers,
-    Endpoint,
-    Meter,
-    _says,
-    audit_service,
-    judged_answers,
-)
+from tacit.audit.black_box import BlackBoxPlan, Endpoint, _says, audit_service
+from tacit.audit.black_box_verdict import BlackBoxAudit, CanaryAnswers, Meter, judged_answers
 from tacit.corpus.canaries import Canary
 from tacit.errors import EnvironmentProblem, InputError
 from tacit.ledger import Access

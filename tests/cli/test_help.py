@@ -158,6 +158,9 @@ def audit_the_service(tacit: Tacit, arguments: list[str]) -> None:
         result = tacit(*asked, "--generations", "2")
         assert result.code == 0, result.err
         assert "tokens asked" in result.out
+        kept = Path("runs/submix/service_audit.json")
+        assert str(kept) in result.out
+        assert kept.stat().st_mode & 0o077 == 0
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class AuditedRun:
         # What was attacked, to be judged when it is known how many share the error.
         self.tried: list[Callable[[float], Leak]] = []
         if plan.against is not None:
-            _require_a_control(run, plan.against)
+            require_control(run, plan.against)
         self.manifest = _trained_canaries(run, plan.manifest, texts, self.notes)
 
     def provenance(self) -> dict[str, Any]:
@@ -155,7 +155,13 @@ def split_texts(run: Run, progress: Progress) -> Iterator[SplitCorpus]:
         whole.close()
 
 
-def _require_a_control(run: Run, other: Run) -> None:
+def canaries_as_trained(run: Run, manifest: CanaryManifest, progress: Progress) -> CanaryManifest:
+    """The manifest as a Run's training saw it: canaries that were held out count as never inserted."""
+    with split_texts(run, progress) as texts:
+        return _as_trained(run, manifest, texts, [])
+
+
+def require_control(run: Run, other: Run) -> None:
     """Before anything long begins: the other Run has the same text on both sides, and no protection."""
     if other.manifest.weights == "members":
         raise InputError(f"{other.folder} holds an ensemble; give a Run of one model without protection.")
@@ -176,10 +182,13 @@ def _require_a_control(run: Run, other: Run) -> None:
 def _trained_canaries(
     run: Run, manifest: CanaryManifest | None, texts: SplitCorpus, notes: list[str]
 ) -> CanaryManifest | None:
-    """The manifest as training saw it: canaries whose users were held out count as never inserted."""
     if manifest is None:
         notes.append("No canary manifest was given: exposure and extraction of canaries were not measured.")
         return None
+    return _as_trained(run, manifest, texts, notes)
+
+
+def _as_trained(run: Run, manifest: CanaryManifest, texts: SplitCorpus, notes: list[str]) -> CanaryManifest:
     if recipe_of(run).corpus.blocks is not None:
         raise InputError(
             f"{run.folder} cut its corpus in blocks, which tears canaries apart; audit a Run whose users are "

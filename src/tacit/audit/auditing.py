@@ -16,6 +16,7 @@ from tacit.audit.ensemble_audit import EnsembleAudit
 from tacit.audit.model_audit import ModelAudit
 from tacit.audit.plans import AuditPlan
 from tacit.audit.record import AuditRecord
+from tacit.audit.service_record import with_service
 from tacit.errors import InputError
 from tacit.progress import Progress, Silent
 from tacit.runs import Run
@@ -41,4 +42,5 @@ def audit_run(
     with split_texts(run, progress) as texts:
         kind = EnsembleAudit if is_ensemble else ModelAudit
         record = kind(run, plan, texts, device, progress).record()
-    return replace(record, provenance={**record.provenance, "seconds": time.perf_counter() - began})
+    timed = replace(record, provenance={**record.provenance, "seconds": time.perf_counter() - began})
+    return with_service(timed, run)

@@ -3,39 +3,23 @@
 The attacker has what every client has, OpenAI's API, and asks each canary's prefix for its continuation.
 Every token that comes is a query, and costs budget: the meter runs, and a limit is kept.
 
-Tests, all exact, none of which assumes that generations are independent:
-
-- **Phantom disclosure.** A secret and its twin were drawn alike, and only the secret was planted. Had the
-  service no memory, swapping the two would change nothing; so among canaries where one came back more often
-  than the other, the secret is ahead in a fair coin's number of cases (sign test over canaries). Counting
-  generations instead would be wrong: one lucky canary answers many of them alike.
-- **In against out.** Canaries were inserted by a coin. Without memory, how many of either kind came back is
-  hypergeometric (Fisher).
-- **The claim.** (order, epsilon)-RDP for every corpus bounds the chance that one answer is the secret of one
-  part (extraction certificate) by b. So N answers hold N b secrets in expectation at most, and h or more with
-  probability at most N b / h (Markov), however answers depend on each other. SubMix's instance-specific claim
-  bounds no extraction: nothing here contradicts it.
-
-Secrets stay in the manifest: results hold counts by canary id.
+What the answers say is judged in :mod:`tacit.audit.black_box_verdict`. Secrets stay in the manifest: results
+hold counts by canary id.
 """
 
 from __future__ import annotations
 
 import base64
-import math
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scipy import stats
-
-from tacit.audit.verdicts import Verdict
+from tacit.audit.black_box_verdict import BlackBoxAudit, CanaryAnswers, Meter, judged_answers
 from tacit.corpus.canaries import Canary
 from tacit.errors import EnvironmentProblem, InputError
 from tacit.privacy import Guarantee
 from tacit.progress import Progress, Silent
-from tacit.statistics import Estimate, clopper_pearson
 
 _REFUSED: Final = 429
 
@@ -79,109 +63,6 @@ class BlackBoxPlan:
             raise InputError(f"Expected 0 < confidence={self.confidence} < 1, e.g. 0.95.")
 
 
-@dataclass(frozen=True)
-class CanaryAnswers:
-    """How often a canary's secret, and its twin, came back."""
-
-    id: str
-    inserted: bool
-    generations: int = 0
-    secret: int = 0
-    twin: int = 0
-
-
-@dataclass(frozen=True)
-class Meter:
-    """What the attack cost.
-
-    asked   tokens received, by the service's own count in each answer
-    booked  answers that the operator's statement counts more than before; None where nobody may read it
-    spent   nats per part that were charged meanwhile, this attack's and everybody else's
-    """
-
-    requests: int
-    asked: int
-    booked: int | None
-    spent: tuple[float, ...] | None
-
-    @property
-    def undercounted(self) -> bool:
-        """Whether tokens left that the ledger does not know of."""
-        return self.booked is not None and self.booked < self.asked
-
-
-@dataclass(frozen=True)
-class BlackBoxAudit:
-    """What came back, and what it says: the operator's, since it tells which secrets a service knows."""
-
-    answers: tuple[CanaryAnswers, ...]
-    meter: Meter
-    ended: str  # "complete", "limit", or the code with which the service refused
-    secret_rate: Estimate
-    twin_rate: Estimate
-    chance: float
-    p_twins: float
-    p_inserted: float
-    certificate: float | None  # the most that one answer may be the secret, by the claim
-    p_claim: float
-    guarantee: str
-    confidence: float
-    extractable: bool
-
-    @property
-    def leaks(self) -> bool:
-        """Whether secrets came back more than chance explains: by either test, each at half the error."""
-        return 2 * min(self.p_twins, self.p_inserted) <= 1 - self.confidence
-
-    @property
-    def verdict(self) -> Verdict:
-        """About the claim. Silence supports it only where the same questions extract without protection."""
-        if self.meter.undercounted or self.p_claim <= 1 - self.confidence:
-            return "contradicted"
-        asked = sum(one.generations for one in self.answers if one.inserted)
-        enough = self.ended == "complete" and asked >= self.needed_hits
-        if self.certificate is not None and self.extractable and enough and not self.leaks:
-            return "supported"
-        return "inconclusive"
-
-    @property
-    def needed_hits(self) -> float:
-        """How many answers would have had to be secrets for a contradiction; infinite without a claim."""
-        if self.certificate is None:
-            return math.inf
-        asked = sum(one.generations for one in self.answers if one.inserted)
-        return math.ceil(asked * self.certificate / (1 - self.confidence))
-
-    @property
-    def reason(self) -> str:
-        """The verdict in a sentence."""
-        hits = sum(one.secret for one in self.answers if one.inserted)
-        asked = sum(one.generations for one in self.answers if one.inserted)
-        if self.meter.undercounted:
-            return f"{self.meter.asked:,} tokens were received and {self.meter.booked:,} booked."
-        if self.verdict == "contradicted":
-            return (
-                f"{hits:,} of {asked:,} answers were planted secrets; the claim allows that with probability "
-                f"{self.p_claim:.2g} at most."
-            )
-        if self.certificate is None:
-            return f"{hits:,} of {asked:,} answers were planted secrets; the claim bounds no extraction."
-        told = (
-            f"{hits:,} of {asked:,} answers were planted secrets; {self.needed_hits:,.0f} would contradict."
-        )
-        return told if self.extractable else f"{told} Whether an unprotected model gives them is not known."
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self) | {
-            "secret_rate": self.secret_rate.to_json(),
-            "twin_rate": self.twin_rate.to_json(),
-            "leaks": self.leaks,
-            "verdict": self.verdict,
-            "reason": self.reason,
-        }
-
-
 def audit_service(
     endpoint: Endpoint,
     canaries: Sequence[Canary],
@@ -189,12 +70,14 @@ def audit_service(
     *,
     candidates: int,
     extractable: bool = False,
+    control_rates: Mapping[str, float] | None = None,
     progress: Progress | None = None,
 ) -> BlackBoxAudit:
     """Ask a service for its canaries, canary by canary in turn, within the plan's limit.
 
     ``candidates`` is the number of equally likely secrets (`CanaryManifest.candidates`). ``extractable`` says
     that the same questions get the secrets out of an unprotected model: without that, silence shows nothing.
+    ``control_rates`` measure it: by canary, how often one answer of a control is the secret.
     """
     plan, progress = plan or BlackBoxPlan(), progress or Silent()
     if not canaries:
@@ -214,6 +97,9 @@ def audit_service(
             progress.advance(len(texts))
         after = asking.statement()
     answers = tuple(CanaryAnswers(one.id, one.inserted, *tally[one.id]) for one in canaries)
+    control_hits = None
+    if control_rates is not None:
+        control_hits = sum(one.generations * control_rates[one.id] for one in answers if one.inserted)
     return judged_answers(
         answers,
         meter=_meter(asking, before, after),
@@ -222,56 +108,8 @@ def audit_service(
         candidates=candidates,
         confidence=plan.confidence,
         extractable=extractable,
+        control_hits=control_hits,
     )
-
-
-def judged_answers(
-    answers: tuple[CanaryAnswers, ...],
-    *,
-    meter: Meter,
-    ended: str,
-    guarantee: Guarantee | None,
-    candidates: int,
-    confidence: float = 0.95,
-    extractable: bool = False,
-) -> BlackBoxAudit:
-    """From counts to p-values: a pure function of what came back."""
-    inserted = [one for one in answers if one.inserted]
-    asked, hits = sum(one.generations for one in inserted), sum(one.secret for one in inserted)
-    certificate = None
-    if guarantee is not None and guarantee.kind == "rdp":
-        certificate = guarantee.extraction(candidates).bound
-    p_claim = 1.0 if certificate is None or not hits else min(1.0, asked * certificate / hits)
-    return BlackBoxAudit(
-        answers=answers,
-        meter=meter,
-        ended=ended,
-        secret_rate=clopper_pearson(hits, asked, confidence=confidence),
-        twin_rate=clopper_pearson(sum(one.twin for one in inserted), asked, confidence=confidence),
-        chance=1 / candidates,
-        p_twins=_sign_test(inserted),
-        p_inserted=_fisher(answers),
-        certificate=certificate,
-        p_claim=p_claim,
-        guarantee="no claim" if guarantee is None else str(guarantee),
-        confidence=confidence,
-        extractable=extractable,
-    )
-
-
-def _sign_test(inserted: Sequence[CanaryAnswers]) -> float:
-    ahead = sum(one.secret > one.twin for one in inserted)
-    differing = sum(one.secret != one.twin for one in inserted)
-    return float(stats.binom.sf(ahead - 1, differing, 0.5)) if differing else 1.0
-
-
-def _fisher(answers: Sequence[CanaryAnswers]) -> float:
-    """By canary: came back at least once or never, inserted or not."""
-    table = [
-        [sum(one.inserted is kind and bool(one.secret) is came for one in answers) for came in (True, False)]
-        for kind in (True, False)
-    ]
-    return float(stats.fisher_exact(table, alternative="greater").pvalue)
 
 
 def _says(text: str, secret: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from tacit.audit.verdicts import Judgement, Leak, Verdict
 from tacit.errors import InputError
@@ -13,6 +13,7 @@ from tacit.runs import Run
 
 FORMAT: Final = 1
 FILE: Final = "audit.json"
+SECTIONS: Final = ("utility", "exposure", "membership", "extraction", "prediction", "disparity")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class ClaimRecord:
     confidence: float
     method: str
     control_epsilon: float | None = None
+    tier: Literal["main", "service"] = "main"
 
     @classmethod
     def of(cls, judgement: Judgement) -> Self:
@@ -70,10 +72,15 @@ class AuditRecord:
 
     @property
     def verdict(self) -> Verdict:
-        """Contradicted by any claim; supported where every claim is; else inconclusive."""
-        verdicts = {claim.verdict for claim in self.claims}
-        if "contradicted" in verdicts:
+        """Contradicted by any claim; supported where every claim is; else inconclusive.
+
+        A service that was asked from outside can contradict; where it shows nothing, what is known from
+        inside stands.
+        """
+        if any(claim.verdict == "contradicted" for claim in self.claims):
             return "contradicted"
+        inside = {claim.verdict for claim in self.claims if claim.tier == "main"}
+        verdicts = inside or {claim.verdict for claim in self.claims}
         return "supported" if self.promises and verdicts == {"supported"} else "inconclusive"
 
     @property
@@ -112,6 +119,24 @@ class AuditRecord:
             "notes": list(self.notes),
             "provenance": dict(self.provenance),
         }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        verdict = content["verdict"]
+        return cls(
+            created=content["created"],
+            run=content["run"],
+            guarantee=content["guarantee"],
+            mechanism=content["mechanism"],
+            claims=tuple(ClaimRecord(**claim) for claim in content["claims"]),
+            leaks=tuple(Leak.from_json(leak) for leak in verdict["attacks"]),
+            attacked=verdict["leaks"] is not None,
+            sections={name: content[name] for name in SECTIONS},
+            not_covered=tuple(content["not_covered"]),
+            notes=tuple(content["notes"]),
+            provenance=content["provenance"],
+        )
 
     def save(self, run: Run) -> None:
         """Write `audit.json` for the owner alone; an earlier one is replaced."""

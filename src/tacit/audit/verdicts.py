@@ -19,7 +19,7 @@ contradict: attacks that succeed are
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -118,6 +118,12 @@ class Leak:
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
         return asdict(self) | {"measured": self.measured.to_json(), "leaks": self.leaks}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Leak:
+        """Inverse of :meth:`to_json`."""
+        given = {name: value for name, value in fields.items() if name != "leaks"}
+        return cls(**{**given, "measured": Estimate.from_json(fields["measured"])})
 
 
 @dataclass(frozen=True)

@@ -253,39 +253,63 @@ def service(
         str | None,
         typer.Option(help="The operator's port, to read the meter; password in TACIT_ADMIN_PASSWORD."),
     ] = None,
+    run_folder: Annotated[
+        Path | None,
+        typer.Option("--run", help="The Run that is served: keeps the result there, and in its report."),
+    ] = None,
+    control: Annotated[
+        Path | None,
+        typer.Option(help="A Run of the same text without protection: how many secrets it would give."),
+    ] = None,
     extractable: Annotated[
         bool,
-        typer.Option("--extractable", help="Unprotected models give these secrets: silence then counts."),
+        typer.Option("--extractable", help="Your word for it, without a control: silence then counts."),
     ] = False,
     confidence: Annotated[float, typer.Option(help="Of every test and interval.")] = 0.95,
     as_json: console.JsonFlag = False,
 ) -> None:
     """Ask a running service for its canaries, as any client could, with the meter running.
 
-    The API key is read from TACIT_API_KEY. Every token that is asked for is paid for from the budget.
+    The API key is read from TACIT_API_KEY. Every token that is asked for is paid for from the budget. With
+    --run the result is kept in RUN/service_audit.json and becomes part of RUN/audit.json and its report.
 
     Examples:
 
-        tacit audit service http://localhost:8000/v1 --canaries canaries.json --queries 500
+        tacit audit service http://localhost:8000/v1 --canaries canaries.json --queries 500 --run runs/submix
     """
+    from tacit.audit.audited import canaries_as_trained
     from tacit.audit.black_box import BlackBoxPlan, Endpoint, audit_service
+    from tacit.audit.service_record import ServiceRecord, rates_of_control
     from tacit.corpus.canaries import CanaryManifest
 
     key = os.environ.get("TACIT_API_KEY")
     if not key:
         raise InputError("The service wants an API key; put it into TACIT_API_KEY (tacit keys create).")
     manifest = CanaryManifest.load(canaries)
+    opened = None if run_folder is None else Run.open(run_folder)
+    unprotected = None if control is None else Run.open(control)
     endpoint = Endpoint(url, key, model, admin, os.environ.get("TACIT_ADMIN_PASSWORD"))
     asked = BlackBoxPlan(generations=generations, most_queries=queries, confidence=confidence)
     with console.progress() as progress:
+        if opened is not None:
+            manifest = canaries_as_trained(opened, manifest, progress)
+        rates = None
+        if unprotected is not None:
+            rates = rates_of_control(unprotected, manifest, served=opened, progress=progress)
         found = audit_service(
             endpoint,
             manifest.canaries,
             asked,
             candidates=manifest.candidates,
             extractable=extractable,
+            control_rates=rates,
             progress=progress,
         )
+    kept = []
+    if opened is not None:
+        service_record = ServiceRecord.of(found, url=url, manifest=manifest)
+        service_record.save(opened)
+        kept = [opened.folder / "service_audit.json", *_into_the_report(opened)]
     if as_json:
         console.show_json(found.to_json())
         return
@@ -303,6 +327,21 @@ def service(
         "guarantee": found.guarantee,
     }
     console.show(content, as_json=False, title=f"What {url} gave away")
+    for path in kept:
+        console.out.print(f"{path}", markup=False)
+
+
+def _into_the_report(opened: Run) -> list[Path]:
+    """The Run's audit and report with the service in them; nothing where it was not audited yet."""
+    from tacit.audit.record import FILE, AuditRecord, read_audit
+    from tacit.audit.service_record import with_service
+    from tacit.report import write_report
+
+    if not (opened.folder / FILE).exists():
+        return []
+    record = with_service(AuditRecord.from_json(read_audit(opened)), opened)
+    record.save(opened)
+    return [opened.folder / FILE, write_report(opened, record.to_json())]
 
 
 @app.command()

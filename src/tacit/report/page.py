@@ -37,9 +37,11 @@ class Tile:
 
 def tone_of(audit: Audit) -> Tone:
     """How the verdict looks: good only where nothing leaked and every claim was supported."""
-    verdicts = [claim.verdict for claim in audit.claims]
-    if audit.verdict.leaks or "contradicted" in verdicts:
+    if audit.verdict.leaks or any(claim.verdict == "contradicted" for claim in audit.claims):
         return "contradicted"
+    verdicts = [claim.verdict for claim in audit.claims if claim.tier == "main"] or [
+        claim.verdict for claim in audit.claims
+    ]
     if audit.verdict.leaks is False and verdicts and set(verdicts) == {"supported"}:
         return "supported"
     return "inconclusive"

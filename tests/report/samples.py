@@ -59,8 +59,14 @@ def attack(name: str, auc: float, *, resolved: bool = True) -> dict[str, Any]:
         "p_value": 0.00001 if auc > 0.55 else 0.31,
         "holm": 0.00009 if auc > 0.55 else 0.62,
         "accuracy": share(round(1000 * (auc + 0.5) / 2), 1000),
+        "accuracy_chance": 0.5,
         "tpr": [
-            {"fpr": 0.01, "tpr": share(round(1000 * (auc - 0.45)), 1000) if resolved else None, "why": None},
+            {
+                "fpr": 0.01,
+                "tpr": share(round(1000 * (auc - 0.45)), 1000) if resolved else None,
+                "measured_fpr": share(4, 500) if resolved else None,
+                "why": None,
+            },
             {"fpr": 0.001, "tpr": None, "why": "needs 3,000 non-members"},
         ],
     }

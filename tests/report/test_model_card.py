@@ -140,12 +140,27 @@ def test_measured_numbers_are_left_out_unless_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaks", "words"), [(True, "found a leak"), (False, "found no leak"), (None, "could not tell")]
+    ("promised", "leaks", "verdicts", "line"),
+    [
+        (True, None, ["supported"], "The audit supports what is claimed."),
+        (True, None, ["supported", "contradicted"], "The audit contradicts what is claimed."),
+        (True, None, ["inconclusive"], "The audit could neither contradict nor support what is claimed."),
+        (True, False, ["contradicted"], "The audit contradicts what is claimed."),
+        (True, False, ["supported"], "The audit supports what is claimed. The audit found no leak."),
+        (True, True, ["supported"], "The audit supports what is claimed. The audit found a leak within it."),
+        (True, None, [], "The audit could not tell whether something leaks."),
+        (False, True, ["inconclusive"], "The audit found a leak."),
+        (False, False, ["inconclusive"], "The audit found no leak."),
+        (False, None, ["inconclusive"], "The audit could not tell whether something leaks."),
+    ],
 )
-def test_verdicts_in_words(leaks: bool | None, words: str) -> None:
+def test_verdicts_in_words(promised: bool, leaks: bool | None, verdicts: list[str], line: str) -> None:
     audit = sample_audit()
     audit["verdict"]["leaks"] = leaks
-    assert words in model_card(released(), audit)
+    audit["claims"] = [audit["claims"][0] | {"verdict": one} for one in verdicts]
+    if not promised:
+        audit["guarantee"] = Guarantee.unprotected("user").to_json()
+    assert f"**{line}**" in model_card(released(), audit)
 
 
 def test_a_card_without_an_audit_says_so() -> None:

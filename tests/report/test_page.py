@@ -204,15 +204,24 @@ def verdict(leaks: bool | None, *claims: str) -> dict[str, Any]:
     return audit
 
 
+def promising_nothing(audit: dict[str, Any]) -> dict[str, Any]:
+    return audit | {"guarantee": Guarantee.unprotected("user").to_json()}
+
+
 @pytest.mark.parametrize(
     ("audit", "tone"),
     [
         (verdict(False, "supported", "supported"), "supported"),
         (verdict(False), "inconclusive"),
-        (verdict(None, "supported"), "inconclusive"),
+        (verdict(None, "supported"), "supported"),  # an ensemble: only what is claimed of answers is tested
         (verdict(None, "inconclusive"), "inconclusive"),
         (verdict(False, "supported", "inconclusive"), "inconclusive"),
-        (verdict(True, "supported"), "contradicted"),
+        (verdict(True, "supported"), "inconclusive"),  # it leaks within what is claimed
+        (verdict(True, "inconclusive"), "inconclusive"),
+        (verdict(True, "supported", "contradicted"), "contradicted"),
+        (promising_nothing(verdict(True, "inconclusive")), "contradicted"),
+        (promising_nothing(verdict(False, "inconclusive")), "inconclusive"),
+        (promising_nothing(verdict(False, "supported")), "inconclusive"),
         (verdict(False, "supported", "contradicted"), "contradicted"),
         (verdict(None, "contradicted"), "contradicted"),
     ],
@@ -220,6 +229,46 @@ def verdict(leaks: bool | None, *claims: str) -> dict[str, Any]:
 def test_only_what_was_tested_and_held_looks_good(audit: dict[str, Any], tone: str) -> None:
     assert tone_of(parse_audit(audit)) == tone
     assert report(audit).has("div", **{"class": f"hero {tone}"})
+
+
+def test_of_a_divergence_for_one_corpus_no_epsilon_is_told() -> None:
+    audit = verdict(None, "supported")
+    audit["guarantee"] = Guarantee.operational(order=2, epsilon=2.0).to_json()
+    audit["claims"][0] |= {"claimed_epsilon": 2.0, "measured_epsilon": 0.13, "delta": None}
+    first = tiles(parse_audit(audit))[0]
+    assert (first.name, first.value) == ("Divergence, at least", "0.13")
+    assert first.against == "claimed: at most 2 nats at order 2, for this corpus"
+    assert "not differential privacy" in report(audit).words
+
+
+def test_a_figure_explains_only_the_signs_that_it_has() -> None:
+    audit = verdict(None, "inconclusive")
+    html = render_report(audit, run_name=NAME)
+    assert "claimed: at most" in html
+    assert "passes its diamond" in html
+    audit["claims"][0] |= {"claimed_epsilon": None, "detectable_epsilon": None}
+    audit["prediction"]["likelihood_ratio"] = []
+    html = render_report(audit, run_name=NAME)
+    assert "claimed: at most" not in html
+    assert "diamond contradicts" not in html
+    assert "hatched" not in html
+
+
+def test_an_ensemble_without_utility_is_sent_to_evaluate() -> None:
+    assert "`tacit evaluate`" in report(without("utility")).words
+    audit = without("utility", "mechanism")
+    assert "held_out in the recipe" in report(audit).words
+
+
+def test_the_attack_that_was_chosen_beforehand_is_told_and_not_the_best_of_many() -> None:
+    audit = sample_audit()
+    best = {"value": 0.97, "low": 0.95, "high": 0.99, "confidence": 0.95, "method": "DeLong"}
+    audit["membership"]["sets"][0]["attacks"][1] |= {"auc": best, "holm": 0.2}
+    words = report(audit).words
+    assert "the attack that was chosen beforehand (reference) has an area under the curve of 0.780" in words
+    assert "Of 4 attacks, 3 (loss, reference, min-k++) are better than guessing" in words
+    assert "0.78" in [tile.value for tile in tiles(parse_audit(audit))]
+    assert "always one answer" in words
 
 
 def test_verdicts_are_words_and_signs_not_colours_alone() -> None:

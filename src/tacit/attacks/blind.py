@@ -68,6 +68,7 @@ def attack_blindly(
     *,
     level: float = 0.05,
     strength: float = 1.0,
+    confidence: float = 0.95,
     seed: int = 0,
 ) -> BlindAttack:
     """Try to tell members from non-members without a model.
@@ -77,6 +78,7 @@ def attack_blindly(
         is_member: for each text.
         level: at which ``separates`` flags a set; that often an exchangeable set is flagged.
         strength: inverse of the L2 penalty, as C in scikit-learn.
+        confidence: of the interval of ``auc``.
         seed: of folds, chunks and ties; the same seed gives the same result.
     """
     labels = np.asarray(is_member, dtype=np.bool_)
@@ -96,7 +98,10 @@ def attack_blindly(
         weights = fit_logistic(features[~held_out], labels[~held_out], strength)
         scores[held_out] = _midranks(features[held_out] @ weights)
     return BlindAttack(
-        scores, _mean_auc(scores, labels, folds), _forward_test(features, labels, strength, generator), level
+        scores,
+        _mean_auc(scores, labels, folds, confidence),
+        _forward_test(features, labels, strength, generator),
+        level,
     )
 
 
@@ -170,7 +175,7 @@ def _midranks(scores: FloatArray) -> FloatArray:
     return (ranks - 0.5) / len(scores)
 
 
-def _mean_auc(scores: FloatArray, labels: BoolArray, folds: IntArray, confidence: float = 0.95) -> Estimate:
+def _mean_auc(scores: FloatArray, labels: BoolArray, folds: IntArray, confidence: float) -> Estimate:
     """Mean of the folds' AUC; DeLong's variance in each fold, and folds taken as independent."""
     areas, variances = [], []
     for fold in range(FOLDS):

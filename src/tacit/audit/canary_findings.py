@@ -48,6 +48,11 @@ class ExposureFinding:
         return [canary for canary in self.target.canaries if canary.inserted]
 
     @property
+    def confidence(self) -> float:
+        """At which the exposures were measured."""
+        return next((one.exposure.confidence for one in self.target.canaries), 0.95)
+
+    @property
     def p_value(self) -> float | None:
         """That nothing was memorised (Fisher); None without inserted canaries, or where they compete."""
         if self.manifest.plan.prefix != "distinct" or not self.inserted:
@@ -121,10 +126,13 @@ class ExposureFinding:
     def _summary(self) -> dict[str, Any]:
         values = [one.exposure.value for one in self.inserted]
         return {
-            "mean": mean_of(values, candidates=self.manifest.candidates).to_json() if values else None,
+            "mean": self._mean(values).to_json() if values else None,
             "largest": max(values, default=None),
             "p_value": self.p_value,
         }
+
+    def _mean(self, values: Sequence[float]) -> Estimate:
+        return mean_of(values, candidates=self.manifest.candidates, confidence=self.confidence)
 
     def _per_repetition(self) -> list[dict[str, Any]]:
         rungs: dict[int, list[CanaryExposure]] = {}
@@ -134,9 +142,7 @@ class ExposureFinding:
             {
                 "repetitions": repetitions,
                 "canaries": len(some),
-                "mean": mean_of(
-                    [one.exposure.value for one in some], candidates=self.manifest.candidates
-                ).to_json(),
+                "mean": self._mean([one.exposure.value for one in some]).to_json(),
                 "largest": max(one.exposure.value for one in some),
                 "null_largest_p95": exposure_band(
                     candidates=self.manifest.candidates, canaries=len(some)

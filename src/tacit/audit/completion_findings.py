@@ -43,7 +43,9 @@ class SyntheticCompletion:
     tries: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, manifest: CanaryManifest, trained: TrainedModel, progress: Progress) -> SyntheticCompletion:
+    def of(
+        cls, manifest: CanaryManifest, trained: TrainedModel, progress: Progress, *, confidence: float = 0.95
+    ) -> SyntheticCompletion:
         """One pass of either model over the canaries that were inserted."""
         canaries = synthetic_canaries(manifest)
         found = extract(prompted(manifest), trained, progress=progress)
@@ -51,7 +53,10 @@ class SyntheticCompletion:
             {
                 "p": chance,
                 "median_tries": _median(found.tries(chance)),
-                "within": [{"tries": many, "share": found.share(many, chance).to_json()} for many in _TRIES],
+                "within": [
+                    {"tries": many, "share": found.share(many, chance, confidence=confidence).to_json()}
+                    for many in _TRIES
+                ],
             }
             for chance in _CHANCES
         ]
@@ -66,13 +71,13 @@ class SyntheticCompletion:
         """Against what chance gives of secrets that nobody saw."""
         return completion_leak(self.own, self.manifest, confidence=confidence)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, confidence: float = 0.95) -> dict[str, Any]:
         """JSON form of the report."""
         return {
-            "accuracy": self.own.accuracy().to_json(),
+            "accuracy": self.own.accuracy(confidence=confidence).to_json(),
             "attainable": self.own.largest_accuracy,
-            "public": self.public.accuracy().to_json(),
-            "per_repetition": _rungs(self.own),
+            "public": self.public.accuracy(confidence=confidence).to_json(),
+            "per_repetition": _rungs(self.own, confidence),
         }
 
 
@@ -104,16 +109,16 @@ class RealCompletion:
             1 - confidence,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, confidence: float = 0.95) -> dict[str, Any]:
         """JSON form of the report."""
         others = self.others
         return {
             "source": self.own.canaries.source,
             "users": len(self.own.canaries),
-            "accuracy": _share(self.own),
+            "accuracy": _share(self.own, confidence),
             "attainable": self.own.largest_accuracy,
-            "public": _share(self.public),
-            "others": None if others is None else _share(others),
+            "public": _share(self.public, confidence),
+            "others": None if others is None else _share(others, confidence),
             "other_users": 0 if others is None else len(others.canaries),
             "p_value": self.p_value,
         }
@@ -175,17 +180,20 @@ def _some_users(
     return drawn.select(np.array([one.text not in planted for one in drawn.documents()], dtype=np.bool_))
 
 
-def _share(result: TabResult) -> dict[str, Any]:
+def _share(result: TabResult, confidence: float) -> dict[str, Any]:
     """One text of each user: they are independent, and the interval is exact."""
-    return clopper_pearson(result.hits, len(result.canaries)).to_json()
+    return clopper_pearson(result.hits, len(result.canaries), confidence=confidence).to_json()
 
 
-def _rungs(result: TabResult) -> list[dict[str, Any]]:
+def _rungs(result: TabResult, confidence: float) -> list[dict[str, Any]]:
     rungs: dict[int, list[bool]] = {}
     for canary, hit in zip(result.canaries.canaries, result.reproduced, strict=True):
         rungs.setdefault(canary.repetitions, []).append(bool(hit))
     return [
-        {"repetitions": many, "accuracy": clopper_pearson(sum(hits), len(hits)).to_json()}
+        {
+            "repetitions": many,
+            "accuracy": clopper_pearson(sum(hits), len(hits), confidence=confidence).to_json(),
+        }
         for many, hits in sorted(rungs.items())
     ]
 

@@ -81,13 +81,16 @@ class MembershipFinding:
         once = one_of_each(found, seed)
         labels = found.is_member[once]
         few = min(int(labels.sum()), int((~labels).sum())) < FOLDS
-        blind = None if few else attack_blindly([found.texts[text] for text in once], labels, seed=seed)
+        blind = None
+        if not few:
+            shown = [found.texts[text] for text in once]
+            blind = attack_blindly(shown, labels, confidence=confidence, seed=seed)
         why = "" if groups is None else why_not(found, groups)
         grouped = None
         if groups is not None and not why:
             grouped = GroupFinding.of(found, scores, groups, confidence=confidence, seed=seed)
-        shown = primary if primary in scores else next(iter(scores))
-        return cls(name, what, found, dict(scores), blind, grouped, why, shown, confidence, seed)
+        first = primary if primary in scores else next(iter(scores))
+        return cls(name, what, found, dict(scores), blind, grouped, why, first, confidence, seed)
 
     @property
     def is_member(self) -> BoolArray:
@@ -124,12 +127,16 @@ class MembershipFinding:
         """The primary attack on texts, and on groups, against chance; none where the set is flagged."""
         if self.flagged:
             return []
-        groups, attack = self.groups, GROUP_PRIMARY.get(self.primary, "mean_log_perplexity")
+        groups = self.groups
         found: list[Callable[[float], Leak]] = [self._leak]
         if groups is not None:
-            score = attack if attack in groups.areas else next(iter(groups.areas))
+            score = self._primary_of(groups)
             found.append(lambda confidence: groups.leak(self.name, score, confidence))
         return found
+
+    def _primary_of(self, groups: GroupFinding) -> str:
+        attack = GROUP_PRIMARY.get(self.primary, "mean_log_perplexity")
+        return attack if attack in groups.areas else next(iter(groups.areas))
 
     def _leak(self, confidence: float) -> Leak:
         exact = None if self.found.partners is None else self.p_values[self.primary]
@@ -151,20 +158,29 @@ class MembershipFinding:
             members, others = scores[once][labels], scores[once][~labels]
             shuffled = np.random.default_rng(self.seed).permutation(others)
             calibration, measured = shuffled[: len(others) // 2], shuffled[len(others) // 2 :]
-            rates = [tpr_at_fpr(members, measured, calibration, fpr=fpr) for fpr in RATES]
-            accuracy = chosen_accuracy(members, others, seed=self.seed).accuracy if len(once) > 3 else None
+            rates = [
+                tpr_at_fpr(members, measured, calibration, fpr=fpr, confidence=self.confidence)
+                for fpr in RATES
+            ]
+            chosen = None
+            if len(once) > 3:
+                chosen = chosen_accuracy(members, others, confidence=self.confidence, seed=self.seed)
             attacks.append(
                 {
                     "name": attack,
                     "auc": self.area(attack).to_json(),
                     "p_value": self.p_values[attack],
                     "holm": adjusted[attack],
-                    "accuracy": None if accuracy is None else accuracy.to_json(),
+                    "accuracy": None if chosen is None else chosen.accuracy.to_json(),
+                    "accuracy_chance": None if chosen is None else chosen.chance,
                     "accuracy_at_median": self._at_median(scores).to_json() if paired else None,
                     "tpr": [
                         {
                             "fpr": rate.fpr,
                             "tpr": None if rate.tpr is None else rate.tpr.to_json(),
+                            "measured_fpr": None
+                            if rate.measured_fpr is None
+                            else rate.measured_fpr.to_json(),
                             "why": rate.refused or None,
                         }
                         for rate in rates
@@ -191,7 +207,9 @@ class MembershipFinding:
             },
             "attacks": attacks,
             "roc": {"attack": self.primary, "points": points[kept].tolist()},
-            "groups": None if self.groups is None else self.groups.to_json(),
+            "groups": None
+            if self.groups is None
+            else self.groups.to_json() | {"primary": self._primary_of(self.groups)},
             "groups_why": self.groups_why or None,
         }
 

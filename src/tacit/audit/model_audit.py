@@ -109,7 +109,9 @@ class ModelAudit(AuditedRun):
     def _completions(self, trained: TrainedModel, control: TrainedModel | None) -> dict[str, Any] | None:
         synthetic = None
         if self.manifest is not None and any(one.inserted for one in self.manifest.canaries):
-            synthetic = SyntheticCompletion.of(self.manifest, trained, self.progress)
+            synthetic = SyntheticCompletion.of(
+                self.manifest, trained, self.progress, confidence=self.plan.confidence
+            )
             self.tried.append(synthetic.leak)
         real = complete_real_canaries(
             self.texts,
@@ -127,8 +129,8 @@ class ModelAudit(AuditedRun):
         if synthetic is None and real is None:
             return None
         return {
-            "tab": None if synthetic is None else synthetic.to_json(),
-            "tab_real": None if real is None else real.to_json(),
+            "tab": None if synthetic is None else synthetic.to_json(confidence=self.plan.confidence),
+            "tab_real": None if real is None else real.to_json(confidence=self.plan.confidence),
             "tries": None if synthetic is None else {"rows": synthetic.tries},
             "codes": None,
         }
@@ -161,7 +163,7 @@ class ModelAudit(AuditedRun):
             baseline="public" if run is None else "run",
             confidence=self.plan.confidence,
         )
-        return utility_section(public, own, against), disparity
+        return utility_section(public, own, against, confidence=self.plan.confidence), disparity
 
     def _control(self) -> TrainedModel | None:
         against = self.plan.against

@@ -97,7 +97,8 @@ class AuditRecord:
             "supported": "Supported: attacks that could have refuted the claim did not.",
             "inconclusive": "Inconclusive: this audit could neither refute the claim nor support it.",
         }
-        return words[self.verdict]
+        within = self.leaks and self.verdict != "contradicted"
+        return words[self.verdict] + (f" Attacks beat chance: {self.leaks[0].attack}." if within else "")
 
     def to_json(self) -> dict[str, Any]:
         """The content of `audit.json`."""

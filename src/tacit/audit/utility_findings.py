@@ -16,12 +16,19 @@ Baseline = Literal["run", "public"]
 PUBLIC_NAME = "the public model"
 
 
-def utility_section(public: Losses, own: Losses, unmitigated: Losses | None) -> dict[str, Any]:
-    """Perplexities side by side."""
+def utility_section(
+    public: Losses, own: Losses, unmitigated: Losses | None, *, confidence: float = 0.95
+) -> dict[str, Any]:
+    """Perplexities side by side, and bits per byte, which compare across tokenizers."""
+    # Unknown words are predicted without being spelt: then bits per byte are too low to compare.
+    bits = None if own.unknown_tokens else own.bits_per_byte(confidence=confidence)
     return {
-        "public": public.perplexity().to_json(),
-        "run": own.perplexity().to_json(),
-        "unmitigated": None if unmitigated is None else unmitigated.perplexity().to_json(),
+        "public": public.perplexity(confidence=confidence).to_json(),
+        "run": own.perplexity(confidence=confidence).to_json(),
+        "unmitigated": None
+        if unmitigated is None
+        else unmitigated.perplexity(confidence=confidence).to_json(),
+        "bits_per_byte": None if bits is None else bits.to_json(),
         "text": f"held-out text of {len(own.users)} users, blocks of {own.block_size} tokens",
     }
 

@@ -49,8 +49,10 @@ def _show_exposure(section: dict[str, Any] | None) -> None:
         }
         for row in section["per_repetition"]
     ]
+    null = section["null"]
     title = (
-        f"Exposure of inserted canaries among {int(section['candidates']):,}; by chance 1.44 bits, 95% 4.32"
+        f"Exposure of inserted canaries among {int(section['candidates']):,}; by chance "
+        f"{null['mean']:.3g} bits, 95% {null['p95']:.3g}"
     )
     console.show_rows(rows, as_json=False, name="exposure", title=title)
 
@@ -63,12 +65,14 @@ def _show_membership(section: dict[str, Any] | None) -> None:
                 "auc": _interval(attack["auc"]),
                 "p_value_(Holm)": attack["holm"],
                 "accuracy": _interval(attack["accuracy"]),
+                "always_one_answer": attack["accuracy_chance"],
             }
             for attack in one["attacks"]
         ]
         flagged = ", FLAGGED: the texts alone tell them apart" if one["flagged"] else ""
         title = (
-            f"Membership of {one['name']}: {one['members']:,} in, {one['non_members']:,} out, 95%{flagged}"
+            f"Membership of {one['name']}: {one['members']:,} in, {one['non_members']:,} out, "
+            f"{_confidence(one['attacks'][0]['auc'])}{flagged}"
         )
         console.show_rows(rows, as_json=False, name="membership", title=title)
         if one["groups"] is not None:
@@ -85,7 +89,8 @@ def _show_groups(name: str, section: dict[str, Any]) -> None:
         }
         for attack in section["attacks"]
     ]
-    title = f"{section['groups']:,} groups of {section['size']} {name}; secrets are resampled, 95%"
+    title = f"{section['groups']:,} groups of {section['size']} {name}; secrets are resampled, "
+    title += _confidence(section["attacks"][0]["auc"])
     console.show_rows(rows, as_json=False, name="groups", title=title)
 
 
@@ -105,7 +110,13 @@ def _show_completions(section: dict[str, Any] | None) -> None:
     console.show_rows(rows, as_json=False, name="completions", title=title)
 
 
-def _interval(estimate: dict[str, Any]) -> str:
+def _confidence(estimate: dict[str, Any]) -> str:
+    return f"{estimate['confidence']:.4g} confidence"
+
+
+def _interval(estimate: dict[str, Any] | None) -> str:
+    if estimate is None:
+        return ""
     low, high = (
         ("-inf" if estimate["low"] is None else f"{estimate['low']:.3g}"),
         ("inf" if estimate["high"] is None else f"{estimate['high']:.3g}"),

@@ -52,17 +52,19 @@ class Losses:
     block_size: int
     masks: int = 0  # tokens of screened text that stand for what was hidden: read, never counted
 
-    def perplexity(self) -> Estimate:
+    def perplexity(self, *, confidence: float = 0.95) -> Estimate:
         """Mean over blocks of the block's perplexity."""
-        return _ratio(self.block_perplexity_sums, self.blocks)
+        return _ratio(self.block_perplexity_sums, self.blocks, confidence)
 
     def user_perplexity(self) -> Estimate:
         """Mean over users of the user's perplexity."""
         return _ratio(self.perplexity_by_user(), np.ones(len(self.users)))
 
-    def bits_per_byte(self) -> Estimate | None:
+    def bits_per_byte(self, *, confidence: float = 0.95) -> Estimate | None:
         """Bits that the model needs for a byte of text; None where tokens stand for no text at all."""
-        return _ratio(self.nats / math.log(2), self.text_bytes) if self.text_bytes.any() else None
+        if not self.text_bytes.any():
+            return None
+        return _ratio(self.nats / math.log(2), self.text_bytes, confidence)
 
     @property
     def unknown_share(self) -> float:
@@ -96,8 +98,10 @@ def perplexity_difference(one: Losses, other: Losses) -> Estimate:
     return _ratio(one.block_perplexity_sums - other.block_perplexity_sums, one.blocks)
 
 
-def _ratio(numerator: FloatArray, denominator: FloatArray) -> Estimate:
-    return bootstrap_over_users(np.stack([numerator, denominator], axis=1), lambda t: t[..., 0] / t[..., 1])
+def _ratio(numerator: FloatArray, denominator: FloatArray, confidence: float = 0.95) -> Estimate:
+    return bootstrap_over_users(
+        np.stack([numerator, denominator], axis=1), lambda t: t[..., 0] / t[..., 1], confidence=confidence
+    )
 
 
 def measure_losses(

@@ -82,6 +82,7 @@ class TprAtFpr(Part):
 
     fpr: Share
     tpr: Measured | None = None
+    measured_fpr: Measured | None = None  # what the threshold gave on other non-members
     why: str | None = None
 
 
@@ -93,6 +94,7 @@ class Attack(Part):
     p_value: Share | None = None
     holm: Share | None = None
     accuracy: Measured | None = None
+    accuracy_chance: Share | None = None  # of who always gives the commoner answer
     accuracy_at_median: Measured | None = None
     tpr: tuple[TprAtFpr, ...] = ()
 
@@ -123,11 +125,12 @@ class GroupAttacks(Part):
     non_members: Count
     secrets: tuple[Count, Count]
     attacks: tuple[GroupAttack, ...] = Field(min_length=1)
+    primary: str | None = None
 
     @property
-    def best(self) -> GroupAttack:
-        """The score with the largest area."""
-        return max(self.attacks, key=lambda attack: attack.auc.value)
+    def chosen(self) -> GroupAttack:
+        """The score that was named beforehand."""
+        return next((attack for attack in self.attacks if attack.name == self.primary), self.attacks[0])
 
 
 class MembershipSet(Part):
@@ -146,9 +149,15 @@ class MembershipSet(Part):
     groups_why: str | None = None
 
     @property
-    def best(self) -> Attack:
-        """The attack with the largest area under its curve."""
-        return max(self.attacks, key=lambda attack: attack.auc.value)
+    def primary(self) -> Attack:
+        """The attack that was named before any score was seen; the interval of the best of many is none."""
+        name = None if self.roc is None else self.roc.attack
+        return next((attack for attack in self.attacks if attack.name == name), self.attacks[0])
+
+    @property
+    def above_chance(self) -> list[Attack]:
+        """Attacks whose p-values, corrected for their number, are at most 5%."""
+        return [attack for attack in self.attacks if attack.holm is not None and attack.holm <= 0.05]
 
 
 class Membership(Part):

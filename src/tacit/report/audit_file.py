@@ -150,6 +150,20 @@ class Audit(Part):
     notes: tuple[str, ...] = ()
     provenance: Provenance = Provenance()
 
+    @property
+    def promises(self) -> bool:
+        """Whether anything is claimed that could be contradicted."""
+        return self.guarantee.kind in ("rop", "rdp", "dp")
+
+    @property
+    def word(self) -> Verdict:
+        """What became of what is promised: contradicted by any claim, supported where all from inside are."""
+        if any(claim.verdict == "contradicted" for claim in self.claims):
+            return "contradicted"
+        inside = {claim.verdict for claim in self.claims if claim.tier == "main"}
+        verdicts = inside or {claim.verdict for claim in self.claims}
+        return "supported" if self.promises and verdicts == {"supported"} else "inconclusive"
+
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

@@ -53,7 +53,7 @@ def ladder(id: str, rungs: Sequence[Rung]) -> Markup:
     limited = any(rung.detectable is not None for rung in rungs)
     keys = [
         Key("bar", "shown: epsilon is at least"),
-        Key("diamond", "claimed: at most"),
+        *([Key("diamond", "claimed: at most")] if any(rung.claimed is not None for rung in rungs) else []),
         *([Key("unseen", "beyond what this audit can detect")] if limited else []),
     ]
     top = legend_height(keys, left=0)

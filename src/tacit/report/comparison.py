@@ -42,7 +42,9 @@ _MEASURES = (
         lambda row: row.exposure_mean,
         (_CHANCE_EXPOSURE, "mean by chance: 1.44 bits"),
     ),
-    _Measure("auc", "Perplexity and membership", "best AUC", lambda row: row.auc, (0.5, "guessing: 0.5")),
+    _Measure(
+        "auc", "Perplexity and membership", "membership AUC", lambda row: row.auc, (0.5, "guessing: 0.5")
+    ),
     _Measure(
         "tab",
         "Perplexity and extraction",

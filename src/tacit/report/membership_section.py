@@ -22,11 +22,14 @@ def membership(found: Membership | None) -> Section:
         )
     sentences, warnings, figures = [], [], []
     for place, one in enumerate(found.sets, 1):
-        best = one.best
+        first, above = one.primary, one.above_chance
+        names = f" ({', '.join(attack.name for attack in above)})" if above else ""
         sentences.append(
-            f"On {one.name} ({one.what.rstrip('.')}), the best of {plural(len(one.attacks), 'attack')} "
-            f"({best.name}) has an area under the curve of {estimate(best.auc)}, where 0.5 is guessing; "
-            f"{p_sentence(best.holm)} after correction for the number of attacks."
+            f"On {one.name} ({one.what.rstrip('.')}), the attack that was chosen beforehand ({first.name}) "
+            f"has an area under the curve of {estimate(first.auc)}, where 0.5 is guessing. Of "
+            f"{plural(len(one.attacks), 'attack')}, {len(above)}{names} "
+            f"{'is' if len(above) == 1 else 'are'} better than guessing at 5% after correction for their "
+            "number."
         )
         if one.flagged:
             blind = f" (area {estimate(one.blind.auc)})" if one.blind else ""
@@ -44,12 +47,12 @@ def _about_groups(found: MembershipSet) -> list[str]:
     if groups is None:
         why = found.groups_why
         return [f"Groups of {found.name} were not attacked: {why}."] if why else []
-    best = groups.best
+    first = groups.chosen
     told = " Its members and others are told apart by their text alone." if found.flagged else ""
     return [
         f"In {groups.groups:,} groups of {groups.size} {found.name}, drawn from {groups.secrets[0]:,} "
-        f"secrets and {groups.secrets[1]:,} others, the best score ({best.name}) has an area of "
-        f"{estimate(best.auc)}; {p_sentence(best.holm)} after correction.{told}"
+        f"secrets and {groups.secrets[1]:,} others, the score that was chosen beforehand ({first.name}) has "
+        f"an area of {estimate(first.auc)}; {p_sentence(first.holm)} after correction.{told}"
     ]
 
 
@@ -138,11 +141,12 @@ def _attack_table(found: MembershipSet) -> Table:
             p_value(attack.p_value),
             p_value(attack.holm),
             share(attack.accuracy),
+            percent(attack.accuracy_chance),
             *((share(attack.accuracy_at_median),) if at_median else ()),
         )
         for attack in found.attacks
     ]
-    columns = ["attack", "area under the curve", "p", "p, corrected (Holm)", "accuracy"]
+    columns = ["attack", "area under the curve", "p", "p, corrected (Holm)", "accuracy", "always one answer"]
     columns += ["told apart at the median"] if at_median else []
     if found.blind is not None:
         blind = ("blind (text alone)", estimate(found.blind.auc), p_value(found.blind.p_value))
@@ -160,16 +164,22 @@ def _tpr_table(found: MembershipSet) -> Table:
     rows = []
     for attack in found.attacks:
         by_rate = {one.fpr: one for one in attack.tpr}
-        cells = [
-            share(by_rate[rate].tpr)
-            if rate in by_rate and by_rate[rate].tpr is not None
-            else (by_rate[rate].why if rate in by_rate else None) or NOTHING
-            for rate in rates
-        ]
+        cells = []
+        for rate in rates:
+            one = by_rate.get(rate)
+            missing = (None if one is None else one.why) or NOTHING
+            found_here = one is not None and one.tpr is not None
+            cells.append(share(one.tpr) if one is not None and found_here else missing)
+            cells.append(share(one.measured_fpr) if one is not None and found_here else NOTHING)
         rows.append((attack.name, *cells))
+    columns = [
+        column
+        for rate in rates
+        for column in (f"at {percent(rate)} false alarms", "false alarms that there were")
+    ]
     return Table(
         f"Members of {found.name} found",
-        ("attack", *(f"at {percent(rate)} false alarms" for rate in rates)),
+        ("attack", *columns),
         tuple(rows),
         methods(one.tpr for attack in found.attacks for one in attack.tpr),
     )

@@ -42,10 +42,10 @@ _METHODS = {
     "finetune": "plain fine-tuning, without protection",
     "submix": "an ensemble on disjoint parts of the text, whose answers are mixed with the public model's",
 }
-_VERDICT_LINES = {
-    True: "The audit found a leak.",
-    False: "The audit found no leak.",
-    None: "The audit could not tell whether something leaks.",
+_CLAIM_LINES = {
+    "supported": "The audit supports what is claimed.",
+    "contradicted": "The audit contradicts what is claimed.",
+    "inconclusive": "The audit could neither contradict nor support what is claimed.",
 }
 
 
@@ -178,7 +178,7 @@ def _guarantee(manifest: Manifest) -> str:
 def _audit(audit: Audit | None, *, include_measurements: bool) -> str:
     if audit is None:
         return "## Audit\n\nThis Run was not attacked: nothing is known beyond its guarantee."
-    lines = ["## Audit", f"**{_VERDICT_LINES[audit.verdict.leaks]}**"]
+    lines = ["## Audit", f"**{_verdict_line(audit)}**"]
     if audit.claims:
         lines.append("\n".join(f"- {_text(claim.claim)}: **{claim.verdict}**" for claim in audit.claims))
     lines.append(
@@ -194,6 +194,17 @@ def _audit(audit: Audit | None, *, include_measurements: bool) -> str:
             "are the operator's and are left out."
         )
     return "\n\n".join(lines)
+
+
+def _verdict_line(audit: Audit) -> str:
+    """What became of the claim, if there is one, and whether an attack beat chance, if that was asked."""
+    lines = [_CLAIM_LINES[audit.word]] if audit.claims and audit.promises else []
+    if audit.verdict.leaks:
+        within = " within it" if audit.word == "supported" else ""
+        lines.append(f"The audit found a leak{within}.")
+    elif audit.verdict.leaks is False and audit.word != "contradicted":
+        lines.append("The audit found no leak.")
+    return " ".join(lines) or "The audit could not tell whether something leaks."
 
 
 def _measurements(audit: Audit) -> str:
@@ -217,7 +228,10 @@ def _measurements(audit: Audit) -> str:
     if audit.membership is not None:
         for one in audit.membership.sets:
             flag = "; told apart by text alone, says little" if one.flagged else ""
-            rows.append((f"membership, {one.name}: AUC", estimate(one.best.auc), f"guessing 0.5{flag}"))
+            first = one.primary
+            rows.append(
+                (f"membership, {one.name}: AUC ({first.name})", estimate(first.auc), f"guessing 0.5{flag}")
+            )
     if audit.extraction is not None and audit.extraction.tab is not None:
         tab = audit.extraction.tab
         rows.append(("secrets completed", share(tab.accuracy), f"public model {share(tab.public)}"))

@@ -1,8 +1,8 @@
 """``report.html``: the audit for people.
 
 The verdict comes first and is never kinder than the audit: it is green only where every claim was tested and
-supported and nothing leaked. Then what was promised, what became of each claim, what the model is worth,
-every attack with its figure, table and data, what none of this covers, and how it was made.
+supported and no attack beat chance. Then what was promised, what became of each claim, what the model is
+worth, every attack with its figure, table and data, what none of this covers, and how it was made.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ class Tile:
 
 
 def tone_of(audit: Audit) -> Tone:
-    """How the verdict looks: good only where nothing leaked and every claim was supported."""
-    if audit.verdict.leaks or any(claim.verdict == "contradicted" for claim in audit.claims):
+    """How the verdict looks, which is what it says.
+
+    Good where something is promised, every claim was tested and supported, and no attack beat chance. Of an
+    ensemble nothing but answers is released, and these are attacked through its claim alone: whether they
+    leak beyond it is no question of its own (``leaks`` is None), and its verdict is the claim's. Without a
+    promise a leak is the worst that can be found; with one, what stays within it contradicts nothing.
+    """
+    if audit.word == "contradicted" or (audit.verdict.leaks and not audit.promises):
         return "contradicted"
-    verdicts = [claim.verdict for claim in audit.claims if claim.tier == "main"] or [
-        claim.verdict for claim in audit.claims
-    ]
-    if audit.verdict.leaks is False and verdicts and set(verdicts) == {"supported"}:
+    if audit.word == "supported" and not audit.verdict.leaks:
         return "supported"
     return "inconclusive"
 
@@ -51,7 +54,7 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
     """The report as one HTML file, from the content of ``audit.json``."""
     found = parse_audit(audit)
     shown = (
-        sections.utility(found.utility),
+        sections.utility(found.utility, ensemble=found.mechanism is not None),
         *([] if found.compare is None else [frontier_section(found.compare)]),
         sections.exposure(found.exposure),
         membership(found.membership),
@@ -71,7 +74,7 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
         tiles=tiles(found),
         headline=HEADLINES[found.guarantee.kind],
         words=in_words(found.guarantee.model_dump()),
-        claims_figure=sections.claims_figure(found.claims),
+        claims_figure=sections.claims_figure(found.claims, found.guarantee.kind),
         sections=shown,
         provenance=sections.provenance(found),
     )
@@ -84,13 +87,11 @@ def tiles(audit: Audit) -> list[Tile]:
     if measured:
         worst = max(measured, key=lambda claim: claim.measured_epsilon or 0.0)
         claimed = worst.claimed_epsilon
-        found.append(
-            Tile(
-                "Epsilon, at least",
-                number(worst.measured_epsilon),
-                "nothing was claimed" if claimed is None else f"claimed: at most {number(claimed)}",
-            )
-        )
+        against = "nothing was claimed" if claimed is None else f"claimed: at most {number(claimed)}"
+        if audit.guarantee.kind == "rop":
+            against += f" nats at order {number(audit.guarantee.order)}, for this corpus"
+        what = "Divergence, at least" if audit.guarantee.kind == "rop" else "Epsilon, at least"
+        found.append(Tile(what, number(worst.measured_epsilon), against))
     if audit.exposure is not None and any(row.inserted for row in audit.exposure.rows):
         largest = max(row.exposure.value for row in audit.exposure.rows if row.inserted)
         found.append(
@@ -102,13 +103,13 @@ def tiles(audit: Audit) -> list[Tile]:
         )
     if audit.membership is not None:
         sound = [one for one in audit.membership.sets if not one.flagged]
-        if sound:
-            best = max((one.best.auc for one in sound), key=lambda auc: auc.value)
+        if sound:  # the first set and the attack that was named beforehand: no choice by the result
+            first = sound[0].primary
             found.append(
                 Tile(
-                    "Best membership attack",
-                    number(best.value),
-                    f"AUC; {interval(best)}; guessing: 0.5",
+                    f"AUC, membership of {clean(sound[0].name)}",
+                    number(first.auc.value),
+                    f"{clean(first.name)}; {interval(first.auc)}; guessing: 0.5",
                 )
             )
     if audit.extraction is not None and audit.extraction.tab is not None:

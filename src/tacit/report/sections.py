@@ -80,8 +80,8 @@ def plain(part: Any) -> Any:
     return part
 
 
-def claims_figure(claims: Sequence[Claim]) -> Figure | None:
-    """All claims that have a number, on one axis."""
+def claims_figure(claims: Sequence[Claim], kind: str = "dp") -> Figure | None:
+    """All claims that have a number, on one axis; ``kind`` is that of the guarantee."""
     numbered = [
         (place, claim)
         for place, claim in enumerate(claims, 1)
@@ -123,14 +123,37 @@ def claims_figure(claims: Sequence[Claim]) -> Figure | None:
         charts.ladder("claims-figure", rungs),
         table,
         plain(list(claims)),
-        "A bar that passes its diamond contradicts the claim. A bar that stays below supports it only as "
-        "far as the audit could see: leaks in the hatched range would have gone unnoticed.",
+        _reading([claim for _, claim in numbered], kind),
     )
 
 
-def utility(found: Utility | None) -> Section:
-    """What the model is worth."""
+def _reading(claims: Sequence[Claim], kind: str) -> str:
+    """What the signs mean of which there are any."""
+    sentences = []
+    if kind == "rop":
+        sentences.append("Renyi divergence of this corpus's answers in nats, not differential privacy.")
+    if any(claim.claimed_epsilon is not None for claim in claims):
+        sentences.append("A bar that passes its diamond contradicts the claim.")
+    else:
+        sentences.append("Nothing was claimed that a bar could pass.")
+    if any(claim.detectable_epsilon is not None for claim in claims):
+        sentences.append(
+            "A bar that stays below says only as much as the audit could see: leaks in the hatched range "
+            "would have gone unnoticed."
+        )
+    return " ".join(sentences)
+
+
+def utility(found: Utility | None, *, ensemble: bool = False) -> Section:
+    """What the model is worth; of an ensemble, what its mechanism's answers are."""
     section_id, title = "utility", "Utility"
+    if found is None and ensemble:
+        return Section(
+            section_id,
+            title,
+            missing="Perplexity was not measured under this mechanism and budget. Run `tacit evaluate` with "
+            "both and audit again.",
+        )
     if found is None:
         return Section(
             section_id,
@@ -245,8 +268,9 @@ def exposure(found: Exposure | None) -> Section:
             methods(row.exposure for row in found.rows),
         ),
         plain(found),
-        f"Ranked by {found.score}; {number(found.positions)} positions were computed in "
-        f"{duration(found.seconds)}. A single point above the dark band is no finding by itself: of many, "
+        f"Ranked by {found.score}; {found.positions:,} positions were computed"
+        + (f" in {duration(found.seconds)}" if found.seconds is not None else "")
+        + ". A single point above the dark band is no finding by itself: of many, "
         "the largest is compared with the lighter one.",
     )
     return Section(section_id, title, tuple(sentences), (figure,), (levels,) if found.per_repetition else ())

@@ -316,7 +316,9 @@ def floored_parts(members: Tensor, public: Tensor) -> tuple[FloatArray, FloatArr
     sound = np.isfinite(values).all(axis=(1, 2))
     parts_KV = np.empty((len(values), len(base_V)))
     for part in range(len(values)):
-        parts_KV[part] = _floored(values[part]).mean(0) if sound[part] else base_V
+        # Halves are added up as they came, and their sum is made a distribution: single precision leaves
+        # them sums that differ by some 1e-8, and a mechanism may weigh them so.
+        parts_KV[part] = _floored(values[part].sum(0)) if sound[part] else base_V
     return parts_KV, base_V
 
 

@@ -181,15 +181,15 @@ class Run:
             raise InputError(f"{path} is damaged; restore it or train again.")
         return found
 
-    def check_corpus(self, fingerprint: str) -> None:
+    def check_corpus(
+        self, fingerprint: str, *, remedy: str = "restore it, or give other text with --corpus"
+    ) -> None:
         """Refuse a corpus other than the one trained on: its held-out text may have been seen."""
-        recorded = read_json(self.folder / _DATA, "give the text to measure on with --corpus").get(
-            "corpus_fingerprint"
-        )
+        recorded = read_json(self.folder / _DATA, remedy).get("corpus_fingerprint")
         if recorded != fingerprint:
             raise InputError(
                 f"The corpus has changed since {self.folder} was trained, so that held-out text may have "
-                "moved; restore it, or give other text with --corpus."
+                f"moved; {remedy}."
             )
 
     def certificate(self) -> dict[str, Any] | None:

@@ -141,6 +141,7 @@ def test_sections_of_one_model(of_overfitted: AuditRecord, overfitted: Audited) 
     tries = sections["extraction"]["tries"]["rows"]
     assert tries[0]["median_tries"] < tries[-1]["median_tries"]  # p = 0.1 takes fewer than p = 0.9
     documents = sections["membership"]["sets"][1]
+    assert "/" not in of_overfitted.run["public_model"]  # a folder is the operator's
     assert documents["members"] + documents["non_members"] <= 40  # one document of each user at most
     assert sections["prediction"] is None
     assert of_overfitted.provenance["seconds"] > 0
@@ -205,6 +206,13 @@ def other_split(untouched: Audited) -> Audited:
 
 
 @pytest.fixture
+def other_tokenizer(untouched: Audited) -> Audited:
+    record = untouched.run.manifest.public_model.model_copy(update={"tokenizer_fingerprint": "other"})
+    manifest = untouched.run.manifest.model_copy(update={"public_model": record})
+    return dataclasses.replace(untouched, run=Run(untouched.run.folder, manifest))
+
+
+@pytest.fixture
 def protected(untouched: Audited) -> Audited:
     return claiming(untouched, 1.0)
 
@@ -223,6 +231,8 @@ def other_text(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: Path)
         ("audited", {}, "holds an ensemble"),
         ("overfitted", {"answers": "certified"}, "leave mechanism and"),
         ("overfitted", {"against": "audited"}, "holds an ensemble"),
+        ("overfitted", {"against": "other_tokenizer"}, "another tokenizer"),
+        ("audited", {"answers": "certified", "against": "untouched"}, "leave --against out"),
         ("overfitted", {"against": "other_text"}, "other text"),
         ("overfitted", {"against": "other_split"}, "held out other text"),
         ("overfitted", {"against": "protected"}, "is protected itself"),
@@ -256,7 +266,7 @@ def test_a_run_that_was_not_audited_is_not_compared(untouched: Audited, audited:
         compare_runs([untouched.run, audited.run])
 
 
-@pytest.mark.parametrize("changes", [{"documents": -1}, {"delta": 1.0}, {"confidence": 0.4}])
+@pytest.mark.parametrize("changes", [{"documents": -1}, {"delta": 1.0}, {"confidence": 0.4}, {"seed": -1}])
 def test_plans_are_checked(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="Expected"):
         AuditPlan(**changes)

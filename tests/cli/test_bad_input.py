@@ -108,6 +108,7 @@ BAD_CALLS = [
     (f"evaluate --no-public --corpus dialogues.jsonl {COLUMNS}", 2, "--public goes with a Run"),
     (f"evaluate --corpus dialogues.jsonl --device tpu {COLUMNS}", 2, "device 'tpu'"),
     ("generate dialogues.jsonl", 2, "not a Run"),
+    ("audit absent", 2, "not a Run"),
     ("models path owner/absent", 3, "owner/absent"),
     ("models create x", 2, "--tokenizer"),
     ("models create x --vocabulary-from absent", 2, "absent"),
@@ -136,6 +137,30 @@ def test_bad_calls(
     result = tacit(*call.split())
     assert_one_sentence(result.code, result.err, code, sentence)
     assert ".partial" not in result.err
+    assert files_in(folder) == before
+
+
+BAD_AUDITS = [
+    ("--canaries absent.json", "Cannot read the canary manifest absent.json"),
+    ("--words absent.txt", "Cannot read the word list absent.txt"),
+    ("--seed -1 --documents 0", "seed=-1"),
+    ("--mechanism certified --epsilon 2 --queries 8 --seed -1", "seed=-1"),
+    ("--confidence 1.5", "confidence=1.5"),
+]
+
+
+def test_bad_audits(tacit: Tacit, folder: Path) -> None:
+    (folder / "recipe.yaml").write_text(RECIPE)
+    assert tacit("train", "recipe.yaml", "training.max_steps=1").code == 0
+    before = files_in(folder)
+    for options, sentence in BAD_AUDITS:
+        result = tacit("audit", "runs/first", *options.split())
+        assert_one_sentence(result.code, result.err, 2, sentence)
+    changed = (folder / "dialogues.jsonl").read_text().replace("a", "b")
+    (folder / "dialogues.jsonl").write_text(changed)
+    result = tacit("audit", "runs/first")
+    assert_one_sentence(result.code, result.err, 2, "has changed since.*restore it, or train again")
+    assert "--corpus" not in result.err
     assert files_in(folder) == before
 
 

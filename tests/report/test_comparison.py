@@ -44,10 +44,14 @@ def test_nothing_is_compared_with_nothing() -> None:
         render_comparison([])
 
 
-def test_a_row_without_a_perplexity_is_named() -> None:
+def test_a_row_without_a_perplexity_is_in_the_table_alone() -> None:
     rows: list[dict[str, Any]] = sample_comparison()
-    del rows[1]["perplexity"]
-    with pytest.raises(InputError, match="row 2: 'perplexity' is missing"):
+    rows[1] |= {"perplexity": None, "comparable": False, "why": "its perplexity was not measured"}
+    page = Page(render_comparison(rows))
+    assert rows[1]["name"] not in [one["name"] for one in page.data["frontier-auc-data"]]
+    assert f"{rows[1]['name']} *" in page.words
+    del rows[2]["method"]
+    with pytest.raises(InputError, match="row 3: 'method' is missing"):
         render_comparison(rows)
 
 

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from tacit.attacks.exposure import MechanismTarget, measure_exposures
@@ -23,7 +24,7 @@ from tacit.evaluation.report import recipe_of
 from tacit.models.trained import TrainedModel
 from tacit.privacy import Guarantee
 from tacit.progress import Progress
-from tacit.runs import Run
+from tacit.runs import PublicModelRecord, Run
 from tacit.statistics import FloatArray
 from tacit.training.preparation import SplitCorpus, split, tokenizer_of
 
@@ -74,7 +75,7 @@ class AuditedRun:
         return {
             "name": self.run.folder.absolute().name,
             "method": manifest.method,
-            "public_model": manifest.public_model.name,
+            "public_model": _without_folders(manifest.public_model),
             "family": manifest.public_model.family,
             "weights_fingerprint": manifest.weights_fingerprint,
             "seeded": manifest.seeded,
@@ -143,13 +144,18 @@ class AuditedRun:
         )
 
 
+def _without_folders(model: PublicModelRecord) -> str:
+    """The public model's name; of a folder its last part alone, because the rest is the operator's."""
+    return model.name if model.revision is not None else Path(model.name).name
+
+
 @contextmanager
 def split_texts(run: Run, progress: Progress) -> Iterator[SplitCorpus]:
     """The text that a Run was made from, split as its training split it."""
     recipe = recipe_of(run)
     whole = read_corpus(recipe.corpus, tokenizer_of(recipe.model), progress)
     try:
-        run.check_corpus(whole.fingerprint)
+        run.check_corpus(whole.fingerprint, remedy="restore it, or train again")
         yield split(whole, recipe.held_out)
     finally:
         whole.close()
@@ -168,6 +174,12 @@ def require_control(run: Run, other: Run) -> None:
     if other.corpus_fingerprint() != run.corpus_fingerprint():
         raise InputError(
             f"{other.folder} was trained on other text than {run.folder}; give a Run of the same corpus."
+        )
+    tokenizers = {one.manifest.public_model.tokenizer_fingerprint for one in (run, other)}
+    if len(tokenizers) > 1:
+        raise InputError(
+            f"{other.folder} reads text with another tokenizer than {run.folder}, so that neither their "
+            "perplexities nor their scores compare; give a Run of the same public model."
         )
     if recipe_of(other).held_out != recipe_of(run).held_out:
         raise InputError(

@@ -34,6 +34,11 @@ def audit_run(
             f"{run.folder} holds an ensemble, and its answers carry a guarantee only within a budget; give "
             "one, e.g. --mechanism certified --epsilon 2 --queries 1000."
         )
+    if is_ensemble and plan.against is not None:
+        raise InputError(
+            f"{run.folder} holds an ensemble, whose answers are attacked directly; who pays and controls are "
+            "for one model, so leave --against out."
+        )
     if not is_ensemble and plan.answers is not None:
         raise InputError(
             f"{run.folder} holds one model, whose weights are released as a whole; leave mechanism and "

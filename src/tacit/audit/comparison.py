@@ -1,4 +1,9 @@
-"""Audited Runs side by side. Leakage can be bought with perplexity: only equals are compared."""
+"""Audited Runs side by side. Leakage can be bought with perplexity: only equals are compared.
+
+Equal are audits, too: of the same canaries, ranked by the same score, by the same attack, at the same delta
+and confidence. Perplexity is per token, and says nothing across tokenizers: there bits per byte are compared.
+What differs from the first Run is shown, marked, and told. Who pays is told against one Run alone.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tacit.audit.canary_findings import mean_of
-from tacit.audit.record import read_audit
+from tacit.audit.record import FILE, read_audit
 from tacit.errors import InputError
 from tacit.runs import Run
 from tacit.statistics import Estimate
@@ -15,7 +20,7 @@ from tacit.statistics import Estimate
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One Run's row. ``comparable``: its perplexity is the first Run's, within the tolerance."""
+    """One Run's row. ``comparable``: audited like the first Run, and as useful within the tolerance."""
 
     name: str
     method: str
@@ -67,50 +72,96 @@ def compare_runs(runs: Sequence[Run], *, tolerance: float = 0.05) -> list[Compar
     texts = {run.corpus_fingerprint() for run in runs}
     if len(texts) > 1:
         raise InputError("The Runs were trained on different text, so that nothing can be compared.")
-    audits = [read_audit(run) for run in runs]
-    first = _perplexity(audits[0])
-    return [_row(run, audit, first, tolerance) for run, audit in zip(runs, audits, strict=True)]
+    audits = [(run, read_audit(run)) for run in runs]
+    for run, audit in audits:
+        try:
+            _row(run, audit, (run, audit), tolerance)
+        except (KeyError, TypeError, ValueError, AttributeError, StopIteration, ZeroDivisionError):
+            raise InputError(
+                f"{run.folder / FILE} lacks what a comparison needs; audit the Run again."
+            ) from None
+    return [_row(run, audit, audits[0], tolerance) for run, audit in audits]
 
 
-def _perplexity(audit: dict[str, Any]) -> Estimate | None:
-    utility = audit.get("utility")
-    return None if not utility else Estimate.from_json(utility["run"])
+def _useful(audit: dict[str, Any], name: str) -> Estimate | None:
+    found = (audit.get("utility") or {}).get(name)
+    return None if found is None else Estimate.from_json(found)
 
 
-def _row(run: Run, audit: dict[str, Any], first: Estimate | None, tolerance: float) -> ComparedRun:
-    own = _perplexity(audit)
-    why = ""
-    if own is None or first is None:
-        why = "its perplexity, or the first Run's, was not measured"
-    elif abs(own.value / first.value - 1) > tolerance:
-        why = f"its perplexity is {own.value / first.value:.2f} times the first Run's"
+def _why_not(run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tolerance: float) -> str:
+    """Everything in which a Run's audit is no equal of the first one's; empty if nothing is."""
+    other_run, other = first
+    tokenizers = {one.manifest.public_model.tokenizer_fingerprint for one in (run, other_run)}
+    name, what = (
+        ("run", "perplexity") if len(tokenizers) == 1 else ("bits_per_byte", "number of bits per byte")
+    )
+    own, theirs = _useful(audit, name), _useful(other, name)
+    reasons = []
+    if own is None or theirs is None:
+        across = "" if len(tokenizers) == 1 else " (tokenizers differ, and perplexities with them)"
+        reasons.append(f"its {what}, or the first Run's, was not measured{across}")
+    elif abs(own.value / theirs.value - 1) > tolerance:
+        reasons.append(f"its {what} is {own.value / theirs.value:.2f} times the first Run's")
+    mine, yours = _settings(audit), _settings(other)
+    reasons += [
+        f"its {setting} differs ({mine[setting]} and {yours[setting]})"
+        for setting in mine
+        if None not in (mine[setting], yours[setting]) and mine[setting] != yours[setting]
+    ]
+    if _commitment(audit) != _commitment(other):
+        reasons.append("it was audited with other canaries")
+    return "; ".join(reasons)
+
+
+def _settings(audit: dict[str, Any]) -> dict[str, Any]:
+    """What two audits must have alike, where both have it."""
+    settings = (audit.get("provenance") or {}).get("settings") or {}
+    exposure = audit.get("exposure") or {}
+    area = _chosen(audit)
+    return {
+        "score of exposure": exposure.get("score"),
+        "number of candidates": exposure.get("candidates"),
+        "membership attack": None if area is None else f"{area[0]}: {area[1]['name']}",
+        "delta": settings.get("delta"),
+        "confidence": settings.get("confidence"),
+    }
+
+
+def _commitment(audit: dict[str, Any]) -> Any:
+    return (audit.get("provenance") or {}).get("manifest_commitment")
+
+
+def _row(run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tolerance: float) -> ComparedRun:
+    why = _why_not(run, audit, first, tolerance)
     exposure = audit.get("exposure") or {}
     inserted = [row for row in exposure.get("rows", ()) if row["inserted"]]
     values = [row["exposure"]["value"] for row in inserted]
     extraction = audit.get("extraction") or {}
     tab = extraction.get("tab")
-    disparity = audit.get("disparity")
+    disparity, against = audit.get("disparity"), (first[1].get("disparity") or {}).get("against")
     return ComparedRun(
         name=run.folder.absolute().name,
         method=audit["run"]["method"],
         guarantee=audit["guarantee"]["statement"],
         verdict=audit["verdict"]["word"],
-        perplexity=own,
+        perplexity=_useful(audit, "run"),
         exposure_max=max(values) if values else None,
         exposure_mean=mean_of(values, candidates=int(exposure["candidates"])) if values else None,
-        auc=_area(audit),
+        auc=None if (area := _chosen(audit)) is None else Estimate.from_json(area[1]["auc"]),
         tab=None if tab is None else Estimate.from_json(tab["accuracy"]),
-        disparity_gap=None if disparity is None else Estimate.from_json(disparity["gap"]),
+        disparity_gap=Estimate.from_json(disparity["gap"])
+        if disparity and disparity["against"] == against
+        else None,
         comparable=not why,
         why=why,
     )
 
 
-def _area(audit: dict[str, Any]) -> Estimate | None:
-    """The primary attack's area on the first set that is not flagged."""
+def _chosen(audit: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """The first set that is not flagged, and the attack on it that was named beforehand."""
     sets = (audit.get("membership") or {}).get("sets", ())
     for one in sets:
         if not one["flagged"]:
             shown = one["roc"]["attack"]
-            return next(Estimate.from_json(row["auc"]) for row in one["attacks"] if row["name"] == shown)
+            return one["name"], next(row for row in one["attacks"] if row["name"] == shown)
     return None

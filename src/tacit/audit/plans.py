@@ -69,6 +69,8 @@ class AuditPlan:
         for name in ("documents", "lines", "real_users"):
             if getattr(self, name) < 0:
                 raise InputError(f"Expected {name}={getattr(self, name)} >= 0; 0 leaves them out.")
+        if self.seed < 0:
+            raise InputError(f"Expected seed={self.seed} >= 0, e.g. 0.")
         if not 0 <= self.delta < 1 or not 0.5 < self.confidence < 1:
             raise InputError(
                 f"Expected 0 <= delta={self.delta} < 1 and 0.5 < confidence={self.confidence} < 1, "

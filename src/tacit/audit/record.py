@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from tacit.audit.verdicts import Judgement, Leak, Verdict
@@ -139,9 +140,29 @@ class AuditRecord:
             provenance=content["provenance"],
         )
 
-    def save(self, run: Run) -> None:
-        """Write `audit.json` for the owner alone; an earlier one is replaced."""
+    def save(self, run: Run) -> Path | None:
+        """Write `audit.json` for the owner alone.
+
+        An earlier one is replaced, unless it is of another mechanism or budget: those are different claims,
+        and it is kept beside the new one under the time at which it was made. Returns where.
+        """
+        kept = _keep_another(run, self.mechanism)
         write_json(run.folder / FILE, self.to_json(), private=True, overwrite=True)
+        return kept
+
+
+def _keep_another(run: Run, mechanism: Mapping[str, Any] | None) -> Path | None:
+    path = run.folder / FILE
+    try:
+        earlier = read_audit(run)
+    except InputError:  # none, or none that anybody could read
+        return None
+    if earlier.get("mechanism") == (None if mechanism is None else dict(mechanism)):
+        return None
+    made = "".join(one for one in str(earlier.get("created")) if one.isdigit())[:14]
+    kept = path.with_name(f"audit-{made or 'earlier'}.json")
+    path.replace(kept)
+    return kept
 
 
 def read_audit(run: Run) -> dict[str, Any]:

@@ -70,7 +70,14 @@ class PredictionPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("repeats", 1), ("tokens", 0), ("parts", 1), ("blocks", 0), ("block_size", 2)):
+        for name, least in (
+            ("repeats", 1),
+            ("tokens", 0),
+            ("parts", 1),
+            ("blocks", 0),
+            ("block_size", 2),
+            ("seed", 0),
+        ):
             if getattr(self, name) < least:
                 raise InputError(f"{name}={getattr(self, name)}: must be at least {least}.")
 

@@ -88,7 +88,9 @@ def run(
         int, typer.Option(help="Forward positions that ranking one prefix's canaries may take.")
     ] = 20_000,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
-    confidence: Annotated[float, typer.Option(help="Of every bound and interval.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="Of every bound, interval and test; bands of chance are for 95%.")
+    ] = 0.95,
     seed: Annotated[int, typer.Option(help="Of samples, splits and simulated transcripts.")] = 0,
     report: Annotated[bool, typer.Option(help="Write RUN/report.html beside RUN/audit.json.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
@@ -136,12 +138,14 @@ def run(
         plan = as_in_the_paper(plan, preset)
     with console.progress() as progress:
         found = audit_run(opened, plan, device=device, progress=progress)
-    found.save(opened)
+    kept = found.save(opened)
     page = write_report(opened, found.to_json()) if report else None
     if as_json:
         console.show_json(found.to_json())
         return
     show_audit(found)
+    if kept is not None:
+        console.out.print(f"The earlier audit, of another mechanism or budget: {kept}", markup=False)
     console.out.print(f"{opened.folder / 'audit.json'}", markup=False)
     if page is not None:
         console.out.print(f"{page}", markup=False)
@@ -187,6 +191,8 @@ def _word_list(path: Path) -> tuple[str, ...]:
         return tuple(path.read_text(encoding="utf-8").split())
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; give a list with one word per line.") from None
+    except OSError as problem:
+        raise InputError(f"Cannot read the word list {path} ({problem.strerror}).") from None
 
 
 @app.command()

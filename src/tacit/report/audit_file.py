@@ -108,7 +108,7 @@ class ComparisonRow(Part):
     name: str
     method: str
     guarantee: str
-    perplexity: Measured
+    perplexity: Measured | None = None
     exposure_max: float | None = None
     exposure_mean: Measured | None = None
     auc: Measured | None = None

@@ -72,7 +72,7 @@ def frontier_section(rows: Sequence[ComparisonRow]) -> Section:
         places = [
             Place(row.name, row.perplexity, value, row.comparable)
             for row in rows
-            if (value := measure.of(row)) is not None
+            if row.perplexity is not None and (value := measure.of(row)) is not None
         ]
         if not places:
             continue

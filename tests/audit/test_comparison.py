@@ -1,0 +1,144 @@
+"""Which audits compare: like with like, as useful, and nothing that is damaged."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.audit.comparison import compare_runs
+from tacit.audit.record import AuditRecord, read_audit
+from tacit.errors import InputError
+from tacit.report import render_comparison
+from tacit.runs import Run
+from tests.report.samples import measured, sample_audit
+from tests.report.test_model_card import manifest
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def audited_run(tmp_path: Path) -> MakeRun:
+    def make(name: str, *, tokenizer: str = "t", audit: dict[str, Any] | None = None) -> Run:
+        folder = tmp_path / name
+        (folder / "private").mkdir(parents=True)
+        (folder / "private" / "data.json").write_text(json.dumps({"corpus_fingerprint": "same"}))
+        content = sample() if audit is None else audit
+        (folder / "audit.json").write_text(json.dumps(content))
+        public = manifest().public_model.model_copy(update={"tokenizer_fingerprint": tokenizer})
+        return Run(folder, manifest(public_model=public))
+
+    return make
+
+
+def sample(**changes: Any) -> dict[str, Any]:
+    audit = copy.deepcopy(sample_audit())
+    audit["verdict"]["word"] = "inconclusive"
+    audit["provenance"]["settings"] = {"delta": 1e-5, "confidence": 0.95}
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        part = audit
+        for parent in parents:
+            part = part[parent]
+        part[last] = value
+    return audit
+
+
+def test_audits_alike_are_compared(audited_run: MakeRun) -> None:
+    rows = compare_runs([audited_run("one"), audited_run("two")])
+    assert [row.why for row in rows] == ["", ""]
+    assert [row.comparable for row in rows] == [True, True]
+    assert rows[0].auc is not None
+    assert rows[0].auc.value == 0.78  # of the attack that was chosen beforehand
+    assert rows[0].disparity_gap is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"exposure__score": "perplexity"}, r"score of exposure differs \(perplexity and logprob\)"),
+        ({"exposure__candidates": "100000000"}, "number of candidates"),
+        ({"provenance__manifest_commitment": "other"}, "audited with other canaries"),
+        ({"provenance__settings": {"delta": 0.0, "confidence": 0.95}}, "delta differs"),
+        ({"provenance__settings": {"delta": 1e-5, "confidence": 0.99}}, "confidence differs"),
+        ({"utility__run": measured(30.0, 29.0, 31.0)}, "1.34 times"),
+        ({"utility": None}, "was not measured"),
+    ],
+)
+def test_what_was_audited_otherwise_is_marked(
+    audited_run: MakeRun, changes: dict[str, Any], why: str
+) -> None:
+    first, other = compare_runs([audited_run("one"), audited_run("two", audit=sample(**changes))])
+    assert first.comparable
+    assert not other.comparable
+    assert re.search(why, other.why)
+    assert other.why in render_comparison([first.to_json(), other.to_json()]).replace("&#39;", "'")
+
+
+def test_an_attack_that_was_not_chosen_alike_is_marked(audited_run: MakeRun) -> None:
+    audit = sample()
+    audit["membership"]["sets"][0]["roc"]["attack"] = "loss"
+    _, other = compare_runs([audited_run("one"), audited_run("two", audit=audit)])
+    assert "canaries and twins: loss and canaries and twins: reference" in other.why
+
+
+def test_across_tokenizers_bits_per_byte_are_compared(audited_run: MakeRun) -> None:
+    def bits(value: float, perplexity: float) -> dict[str, Any]:
+        return sample(
+            utility__bits_per_byte=measured(value, value, value),
+            utility__run=measured(perplexity, perplexity, perplexity),
+        )
+
+    first = audited_run("one", audit=bits(1.0, 20.0))
+    equal = audited_run("two", tokenizer="u", audit=bits(1.01, 300.0))
+    worse = audited_run("three", tokenizer="u", audit=bits(1.5, 20.0))
+    silent = audited_run("four", tokenizer="u", audit=sample(utility__run=measured(20.0, 20.0, 20.0)))
+    rows = compare_runs([first, equal, worse, silent])
+    assert [row.comparable for row in rows] == [True, True, False, False]
+    assert "bits per byte is 1.50 times" in rows[2].why
+    assert "tokenizers differ" in rows[3].why
+
+
+def test_who_pays_is_told_against_one_run_alone(audited_run: MakeRun) -> None:
+    audit = sample(disparity__against="another Run")
+    _, other = compare_runs([audited_run("one"), audited_run("two", audit=audit)])
+    assert other.comparable
+    assert other.disparity_gap is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"format": 1},
+        {"format": 1, "run": {}, "guarantee": {}, "verdict": {}},
+        sample(membership__sets=[{"flagged": False}]),
+        sample(exposure__rows=[{"inserted": True}]),
+        sample(utility__run={"value": 1}),
+        sample(utility__run=measured(0.0, 0.0, 0.0)),
+    ],
+)
+def test_a_damaged_audit_is_named(audited_run: MakeRun, damage: dict[str, Any]) -> None:
+    good, bad = audited_run("good"), audited_run("bad", audit=damage)
+    for runs in ([good, bad], [bad, good]):
+        with pytest.raises(InputError, match=r"bad/audit.json lacks what a comparison needs"):
+            compare_runs(runs)
+
+
+def test_an_audit_of_another_mechanism_is_kept(audited_run: MakeRun) -> None:
+    run = audited_run("one", audit=sample())
+    same = AuditRecord.from_json(sample(verdict={"leaks": None, "attacks": []}))
+    assert same.save(run) is None
+    other = AuditRecord.from_json(
+        sample(verdict={"leaks": None, "attacks": []}, mechanism={"name": "submix", "epsilon": 2.0})
+    )
+    kept = other.save(run)
+    assert kept is not None
+    assert kept.name == "audit-20261118093000.json"
+    assert json.loads(kept.read_text())["mechanism"]["name"] == "certified"
+    assert read_audit(run)["mechanism"]["name"] == "submix"
+    assert kept.stat().st_mode & 0o077 == 0

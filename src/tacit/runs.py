@@ -110,6 +110,11 @@ class Manifest(BaseModel):
     created: str
     versions: dict[str, str]
 
+    @property
+    def may_be_released(self) -> bool:
+        """Whether the weights may be published as the guarantee states."""
+        return _may_be_released(self.guarantee, seeded=self.seeded)
+
     @model_validator(mode="after")
     def _has_a_statement_to_show(self) -> Self:
         if not isinstance(self.guarantee.get("statement"), str):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tacit.ledger import Draw, Ledger, default_ledger
+from tacit.privacy import DpSgdProcess, rdp_at
 from tacit.runs import Run
-from tests.cli.conftest import Tacit
+from tests.cli.conftest import RECIPE, Tacit
 from tests.cli.test_train_submix import SUBMIX
 
 
@@ -55,6 +57,24 @@ def test_what_else_was_released_makes_it_a_statement_about_users(tacit: Tacit, e
     refused = tacit("ledger", "book", "--epsilon", "1.6", "--note", "weights v2")
     assert refused.code == 2
     assert "nothing was booked" in refused.err
+
+
+def test_weights_by_dpsgd_are_booked_at_the_domains_order(tacit: Tacit, ensemble: str, folder: Path) -> None:
+    (folder / "private.yaml").write_text(
+        RECIPE + "method: dpsgd\nprivacy: {noise_multiplier: 9, delta: 1e-4}\n"
+    )
+    assert tacit("train", "private.yaml", "output=runs/examples").code == 0
+    assert tacit("train", "private.yaml", "output=runs/users", "privacy.unit=user").code == 0
+    assert tacit("ledger", "init", ensemble, "--epsilon", "2", "--domain", "people").code == 0
+    booked = tacit("ledger", "book", "--run", "runs/users", "--note", "weights by DP-SGD")
+    assert booked.code == 0, booked.err
+    (charge,) = tacit("ledger", "statement", "--json").json()["training"]
+    process = json.loads((folder / "runs/users/privacy.json").read_text())["dpsgd"]["process"]
+    expected = rdp_at(DpSgdProcess.from_json(process), 2.0, "replace-one")
+    assert 0 < expected <= charge["epsilon"] <= expected + 1e-8
+    refused = tacit("ledger", "book", "--run", "runs/examples", "--note", "weights")
+    assert "promises nothing per user, which a ledger's budget is for" in " ".join(refused.err.split())
+    assert tacit("ledger", "book", "--note", "x").code == 2
 
 
 def test_a_retrained_ensemble_composes(tacit: Tacit, ensemble: str) -> None:

@@ -63,9 +63,16 @@ def test_crt_shows_its_certificate_before_and_after(tacit: Tacit, folder: Path, 
     published = (folder / "runs/first/certificate.json").read_text()
     assert json.loads(published)["private_part"] is None
     assert "Parcel" not in published + (folder / "runs/first/run.json").read_text()
-    for command in (("evaluate", "runs/first", "--corpus", "screened.jsonl"), ("generate", "runs/first")):
+    for command in (
+        ("evaluate", "runs/first", "--corpus", "screened.jsonl"),
+        ("generate", "runs/first"),
+        ("generate", "runs/first", "--masks"),
+    ):
         result = tacit(*command)
         assert result.code == 0, result.err
+    refused = tacit("generate", "--masks")
+    assert refused.code == 2
+    assert "this one has no <MASK>" in refused.err
 
 
 def test_selective_training_is_planned_and_trained(tacit: Tacit, folder: Path, recipe: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,13 @@ def released(**changes: Any) -> Manifest:
     """A model whose weights may be released, made from one of the hub."""
     public = manifest().public_model.model_copy(update={"name": "org/base-1", "revision": "a" * 40})
     guarantee = Guarantee("dp", "user", epsilon=3.0, delta=1e-5).to_json()
-    content = {"weights": "adapter", "ensemble": None, "guarantee": guarantee, "public_model": public}
+    content = {
+        "weights": "adapter",
+        "ensemble": None,
+        "guarantee": guarantee,
+        "public_model": public,
+        "seeded": False,
+    }
     return manifest(**content | changes)
 
 
@@ -171,6 +178,10 @@ def test_a_card_without_an_audit_says_so() -> None:
 
 def test_weights_that_may_not_be_released_say_so_first() -> None:
     assert "Not for release" not in model_card(released())
+    # Noise that the recipe's seed gives again protects nobody, and neither does an infinite epsilon.
+    assert "Not for release" in model_card(released(seeded=True))
+    endless = Guarantee.dp_sgd(epsilon=math.inf, delta=1e-5, adjacency="add-remove").to_json()
+    assert "Not for release" in model_card(released(guarantee=endless))
     assert "members of this ensemble must never be released" in model_card(manifest())
     plain = Guarantee.unprotected("user").to_json()
     assert "must not be published" in model_card(released(guarantee=plain))

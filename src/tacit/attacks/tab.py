@@ -33,6 +33,7 @@ from tacit.attacks.token_statistics import (
 from tacit.corpus import CanaryManifest, UserCorpus
 from tacit.errors import InputError
 from tacit.models.loading import PublicModel
+from tacit.models.tokenizer import MASK_TEXT
 from tacit.progress import Progress
 from tacit.statistics import Estimate, bounded_mean, clopper_pearson
 
@@ -156,7 +157,8 @@ def real_canaries(
 def _chunks(corpus: UserCorpus, public: PublicModel) -> Iterable[list[TabCanary]]:
     some: list[TabCanary] = []
     for document in corpus.documents():
-        some.append(TabCanary(f"document {document.index}", document.user, document.text))
+        if not (corpus.has_masks and MASK_TEXT in document.text):  # what was masked cannot be completed
+            some.append(TabCanary(f"document {document.index}", document.user, document.text))
         if len(some) == _TEXTS_AT_ONCE or document.index == len(corpus) - 1:
             encoded = public.tokenizer.encode(
                 [canary.text for canary in some], control_tokens=corpus.has_control_tokens

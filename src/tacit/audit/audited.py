@@ -207,7 +207,11 @@ def _as_trained(run: Run, manifest: CanaryManifest, texts: SplitCorpus, notes: l
             "people."
         )
     inserted = {canary.text for canary in manifest.canaries if canary.inserted}
-    trained = {one.text for one in texts.train.documents() if one.text in inserted}
+    if texts.whole.has_masks:  # where canaries are masked or cut into sentences: by whose they are
+        present = frozenset(texts.train.users)
+        trained = {one.text for one in manifest.canaries if one.inserted and one.user in present}
+    else:
+        trained = {one.text for one in texts.train.documents() if one.text in inserted}
     if inserted and not trained:
         raise InputError(
             f"None of the manifest's {len(inserted)} inserted canaries is in the text that {run.folder} was "

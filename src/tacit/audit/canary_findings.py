@@ -63,24 +63,30 @@ class ExposureFinding:
         return memorisation(ranks, candidates=candidates).fisher
 
     def bound(
-        self, *, unit: Unit, neighbours: Neighbours, delta: float, confidence: float
+        self, *, unit: Unit, neighbours: Neighbours, delta: float, confidence: float, insertions: int = 1
     ) -> EpsilonLowerBound | None:
         """What the ranks refute; None where too few values are possible.
 
-        A canary's whole text is one user's, so that the unit holds all of its repetitions. Canaries that
-        share a prefix were drawn without replacement, and their guess lists use raw ranks.
+        A canary's whole text is one user's, so that this unit holds all of its repetitions; of smaller units
+        it is ``insertions``. Canaries that share a prefix were drawn without replacement, and their guess
+        lists use raw ranks.
         """
         candidates = self._drawn_from
         ranks = [min(candidates, self._certain_rank(one)) for one in self.inserted]
         if not ranks or candidates < 2:
             return None
         found = exposure_bound(
-            ranks=ranks, candidates=candidates, confidence=confidence, relation=neighbours, delta=delta
+            ranks=ranks,
+            candidates=candidates,
+            confidence=confidence,
+            relation=neighbours,
+            insertions=insertions,
+            delta=delta,
         )
         return found.per(unit)
 
     def detectable(
-        self, *, unit: Unit, neighbours: Neighbours, delta: float, confidence: float
+        self, *, unit: Unit, neighbours: Neighbours, delta: float, confidence: float, insertions: int = 1
     ) -> EpsilonLowerBound | None:
         """What the ranks would have refuted, had every secret been ranked first."""
         if not self.inserted or self._drawn_from < 2:
@@ -92,6 +98,7 @@ class ExposureFinding:
             confidence=confidence,
             candidates=self._drawn_from,
             neighbours=neighbours,
+            insertions=insertions,
         ).per(unit)
 
     @property

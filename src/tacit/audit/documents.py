@@ -12,6 +12,7 @@ import numpy as np
 from tacit.attacks.look_alikes import MembershipSet, document_set
 from tacit.corpus import UserCorpus
 from tacit.corpus.canaries import CanaryManifest
+from tacit.corpus.screening import MASK
 
 
 def draw_documents(
@@ -26,6 +27,11 @@ def draw_documents(
     return document_set(members, others)
 
 
+def is_as_it_was(text: str, corpus: UserCorpus) -> bool:
+    """Whether nothing of a text was masked: an attack on what a model has read needs all of it."""
+    return not (corpus.has_masks and MASK in text)
+
+
 def _one_per_user(
     corpus: UserCorpus, planted: set[str], most: int, rng: np.random.Generator, *, taken: frozenset[str]
 ) -> list[tuple[str, str]]:
@@ -35,7 +41,9 @@ def _one_per_user(
         if user in taken or len(found) == most:
             continue
         texts = [
-            one.text for one in corpus.documents_of(user) if one.text not in planted and one.text.strip()
+            one.text
+            for one in corpus.documents_of(user)
+            if one.text not in planted and one.text.strip() and is_as_it_was(one.text, corpus)
         ]
         if texts:
             found.append((user, texts[int(rng.integers(len(texts)))]))

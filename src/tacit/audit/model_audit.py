@@ -10,13 +10,14 @@ from tacit.attacks.membership import MembershipScores, score_texts
 from tacit.audit.audited import AuditedRun
 from tacit.audit.bounds import EpsilonLowerBound
 from tacit.audit.canary_findings import ExposureFinding, coin_bound, joined, pair_bound, shared
+from tacit.audit.claimed import JudgedClaim, claim_to_judge
 from tacit.audit.completion_findings import SyntheticCompletion, complete_real_canaries
 from tacit.audit.membership_findings import PRIMARY, MembershipFinding, named
 from tacit.audit.membership_sets import canaries_by_coin, documents_of, lines_with_secrets
 from tacit.audit.nulls import exposure_band
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.utility_findings import PUBLIC_NAME, disparity_section, utility_section
-from tacit.audit.verdicts import Claim, Judgement, Leak, judge
+from tacit.audit.verdicts import Judgement, Leak, judge
 from tacit.evaluation.perplexity import Losses, measure_losses
 from tacit.evaluation.report import recipe_of
 from tacit.models.trained import TrainedModel, load_trained
@@ -179,17 +180,24 @@ class ModelAudit(AuditedRun):
         """The claim against what ranks and coins refute, each at its share of the error."""
         if exposure is None or scores is None or self.manifest is None:
             return None
-        claim = Claim.of(guarantee, neighbours="add/remove", delta=self.plan.delta)
+        judged = claim_to_judge(self.run, guarantee, self.manifest, self.texts, delta=self.plan.delta)
+        self.notes += judged.notes
+        claim = judged.claim
         delta = self.plan.delta if claim.delta is None else claim.delta
-        levels: dict[str, Any] = {"unit": guarantee.unit, "delta": delta}
-        bound = self._bound(exposure, scores, levels)
+        levels: dict[str, Any] = {"unit": judged.unit, "delta": delta}
+        bound = self._bound(exposure, scores, levels, judged)
         if bound is None:
             self.notes.append("Too few canaries were inserted to bound epsilon.")
             return None
-        best = exposure.detectable(neighbours="add/remove", confidence=self.plan.confidence, **levels)
+        best = exposure.detectable(
+            neighbours=judged.neighbours,
+            insertions=judged.insertions,
+            confidence=self.plan.confidence,
+            **levels,
+        )
         without = None
         if exposure.control is not None and control is not None:
-            without = self._bound(exposure.of_control(), control, levels)
+            without = self._bound(exposure.of_control(), control, levels, judged)
         inserted = [place for place, one in enumerate(self.manifest.canaries) if one.inserted]
         pairs = pair_bound(
             scores.secrets[inserted],
@@ -206,16 +214,24 @@ class ModelAudit(AuditedRun):
         return judge(claim, bound, best, control=without)
 
     def _bound(
-        self, exposure: ExposureFinding, scores: CanaryScores, levels: dict[str, Any]
+        self,
+        exposure: ExposureFinding,
+        scores: CanaryScores,
+        levels: dict[str, Any],
+        judged: JudgedClaim,
     ) -> EpsilonLowerBound | None:
         """What ranks and coins refute of one model; the same for the control."""
         assert self.manifest is not None  # noqa: S101 - the caller looked
         half = shared(self.plan.confidence, 2)
         coins = None
-        if self.plan.manifest is not None and self.manifest.canaries == self.plan.manifest.canaries:
+        whole = self.plan.manifest is not None and self.manifest.canaries == self.plan.manifest.canaries
+        if whole and judged.coins:
             coins = coin_bound(self.manifest, scores.secrets, confidence=half, seed=self.plan.seed, **levels)
         left = self.plan.confidence if coins is None else half
-        return joined([exposure.bound(neighbours="add/remove", confidence=left, **levels), coins])
+        ranks = exposure.bound(
+            neighbours=judged.neighbours, insertions=judged.insertions, confidence=left, **levels
+        )
+        return joined([ranks, coins])
 
 
 def _exposed(finding: ExposureFinding, confidence: float) -> Leak:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Self
 from tacit.audit.verdicts import Judgement, Leak, Verdict
 from tacit.errors import InputError
 from tacit.files import read_json, write_json
+from tacit.privacy import Guarantee
 from tacit.runs import Run
 
 FORMAT: Final = 1
@@ -69,7 +70,7 @@ class AuditRecord:
     @property
     def promises(self) -> bool:
         """Whether anything is claimed that could be refuted."""
-        return self.guarantee["kind"] in ("rop", "rdp", "dp")
+        return Guarantee.from_json(dict(self.guarantee)).promises
 
     @property
     def verdict(self) -> Verdict:

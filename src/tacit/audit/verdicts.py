@@ -60,7 +60,7 @@ class Claim:
                 "operational privacy is a statement about this corpus only; compare it with an audit of its "
                 "transcripts"
             )
-        elif guarantee.kind not in ("rdp", "dp"):
+        elif guarantee.kind not in ("rdp", "dp", "confidentiality") or not guarantee.promises:
             incomparable = "there is no guarantee that could be contradicted"
         converted = guarantee.to_dp(delta) if guarantee.kind == "rdp" else guarantee
         return cls(

@@ -71,13 +71,17 @@ def generate(
         ),
     ] = None,
     lazy: Annotated[bool, typer.Option("--lazy", help="Certified: run one secret part per token.")] = False,
+    masks: Annotated[
+        bool,
+        typer.Option("--masks", help="Let a model of screened text write <MASK>; else it never does."),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
     ] = False,
     as_json: console.JsonFlag = False,
 ) -> None:
-    """Continue a prompt: privately from an ensemble, or without protection from one model.
+    """Continue a prompt: privately from an ensemble, or from one model as far as its Run promises.
 
     Examples:
 
@@ -147,9 +151,19 @@ def generate(
     }
     for option, value in private_only.items():
         if value is not None:
-            raise InputError(f"{option} is for an ensemble (method: submix); one model has no protection.")
+            raise InputError(
+                f"{option} is for an ensemble (method: submix), not for one model; leave it out."
+            )
     answer = _plainly(
-        run, prompt, model, tokens, temperature, seed, device=device, trust_remote_code=trust_remote_code
+        run,
+        prompt,
+        model,
+        tokens,
+        temperature,
+        seed,
+        masks=masks,
+        device=device,
+        trust_remote_code=trust_remote_code,
     )
     _show(prompt, answer, as_json=as_json)
 
@@ -210,6 +224,7 @@ def _plainly(
     temperature: float,
     seed: int | None,
     *,
+    masks: bool,
     device: str,
     trust_remote_code: bool,
 ) -> dict[str, Any]:
@@ -228,8 +243,16 @@ def _plainly(
         loaded = load_public_model(name, device=device, trust_remote_code=trust_remote_code)
         source, tokenizer = loaded.model, loaded.tokenizer
         guarantee = loaded.statement
+    if masks and tokenizer.mask_token is None:
+        raise InputError("--masks is for a model of screened text; this one has no <MASK>; leave it out.")
     text = sample(
-        source, tokenizer, prompt, max_new_tokens=tokens, temperature=temperature, generator=generator
+        source,
+        tokenizer,
+        prompt,
+        max_new_tokens=tokens,
+        temperature=temperature,
+        generator=generator,
+        masks=masks,
     )
     return {"text": text, "guarantee": guarantee}
 

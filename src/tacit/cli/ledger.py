@@ -10,6 +10,9 @@ import typer
 from tacit import ledger as ledgers
 from tacit.cli import console
 from tacit.cli.console import JsonFlag
+from tacit.errors import InputError
+from tacit.files import read_json
+from tacit.privacy import DpSgdProcess, rdp_at
 from tacit.privacy.filter import NANO
 from tacit.runs import Run
 
@@ -113,14 +116,23 @@ def attach(
 
 @app.command()
 def book(
+    note: Annotated[str, typer.Option(help="What was released.")],
     epsilon: Annotated[
-        float,
+        float | None,
         typer.Option(
             help="Renyi bound at the domain's order, for one user's text replaced; not the epsilon of an "
-            "(epsilon, delta) statement."
+            "(epsilon, delta) statement.",
+            show_default=False,
         ),
-    ],
-    note: Annotated[str, typer.Option(help="What was released.")],
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead: a Run of method dpsgd with privacy.unit=user about the same people, whose bound "
+            "is computed.",
+            show_default=False,
+        ),
+    ] = None,
     domain: DomainOption = None,
     ledger: LedgerOption = None,
     anchor: AnchorOption = None,
@@ -132,10 +144,27 @@ def book(
 
         tacit ledger book --epsilon 0.3 --note "DP-SGD weights v1"
     """
+    if (epsilon is None) == (run is None):
+        raise InputError(
+            "Give either --epsilon, the Renyi bound itself, or --run, which it is computed from."
+        )
     with open_ledger(ledger, anchor) as account:
         name = ledgers.only_domain(account, domain)
-        account.book_training(name, epsilon, note)
+        charge = epsilon if run is None else _bound_of(Run.open(run), account.domain(name).order)
+        assert charge is not None  # noqa: S101 - one of the two was given
+        account.book_training(name, charge, note)
         console.show(_status(account, name), as_json=as_json)
+
+
+def _bound_of(run: Run, order: float) -> float:
+    """What a Run's weights cost a user whose text is replaced, at one Renyi order."""
+    recorded = read_json(run.folder / "privacy.json", "restore it or train again")
+    if run.manifest.method != "dpsgd" or run.manifest.guarantee.get("unit") != "user":
+        raise InputError(
+            f"{run.folder} promises nothing per user, which a ledger's budget is for; train with "
+            "method=dpsgd and privacy.unit=user, or give --epsilon."
+        )
+    return rdp_at(DpSgdProcess.from_json(recorded["dpsgd"]["process"]), order, "replace-one")
 
 
 @app.command()

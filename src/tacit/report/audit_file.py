@@ -31,7 +31,7 @@ class RunPart(Part):
 class GuaranteePart(Part):
     """The claim of the Run, as :meth:`tacit.privacy.Guarantee.to_json` writes it."""
 
-    kind: Literal["none", "public", "empirical", "rop", "rdp", "dp"]
+    kind: Literal["none", "public", "empirical", "rop", "rdp", "dp", "confidentiality"]
     unit: str
     statement: str
     assumptions: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ HEADLINES: Mapping[str, str] = {
     "rop": "A guarantee for this corpus only, not differential privacy",
     "rdp": "Differential privacy (Renyi)",
     "dp": "Differential privacy",
+    "confidentiality": "Confidentiality of secrets",
 }
 
 
@@ -21,6 +23,14 @@ def in_words(guarantee: Mapping[str, Any]) -> list[str]:
     """What is promised, and what that is worth at most."""
     kind, unit = guarantee["kind"], guarantee["unit"]
     order, epsilon, delta = (_float(guarantee.get(name)) for name in ("order", "epsilon", "delta"))
+    if kind in ("dp", "confidentiality") and epsilon == math.inf:
+        return [f"Nothing is promised after all. {guarantee.get('caveat', '')}".strip()]
+    if kind == "confidentiality":
+        return [
+            f"Whatever an attacker does, what a secret says makes any outcome at most e^{number(epsilon)} "
+            f"times as likely as a mask in its place{_but_for(delta)}.",
+            "This protects secrets in the text, not the text around them, and not that there was a secret.",
+        ]
     if kind == "none":
         return [
             "Nothing is promised: the weights may hold any training text, and may repeat it word for word."

@@ -21,7 +21,7 @@ from tacit.recipes import DEFAULT_MODEL
 from tacit.report.audit_file import Audit, parse_audit
 from tacit.report.guarantee_words import HEADLINES, in_words
 from tacit.report.words import clean, estimate, number, p_sentence, share
-from tacit.runs import RELEASABLE, Manifest, Run
+from tacit.runs import Manifest, Run
 
 FILE_NAME = "README.md"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -36,11 +36,16 @@ _PUBLIC_SETTINGS: Mapping[str, tuple[str, ...]] = {
         "warmup", "clip",
     ),
     "ensemble": ("parts", "halves", "assign"),
+    "privacy": ("epsilon", "noise_multiplier", "delta", "clip", "clipping", "unit", "adjacency", "group"),
+    "confidentiality": ("gamma", "delta2"),
     "held_out": ("share", "by"),
 }  # fmt: skip
 _METHODS = {
     "finetune": "plain fine-tuning, without protection",
     "submix": "an ensemble on disjoint parts of the text, whose answers are mixed with the public model's",
+    "dpsgd": "DP-SGD: clipped gradients of single examples, and noise",
+    "crt": "confidentially redacted training: secrets masked, plain steps on public text, DP-SGD on the rest",
+    "selective": "selective DP-SGD: noise on what a policy calls sensitive, and nowhere else",
 }
 _CLAIM_LINES = {
     "supported": "The audit supports what is claimed.",
@@ -127,7 +132,7 @@ def _title(manifest: Manifest) -> str:
 
 
 def _release(manifest: Manifest) -> str:
-    if _kind(manifest) in RELEASABLE and manifest.weights != "members":
+    if manifest.may_be_released and manifest.weights != "members":
         return ""
     what = (
         "The members of this ensemble must never be released: only their mixed answers carry the guarantee."
@@ -171,6 +176,8 @@ def _guarantee(manifest: Manifest) -> str:
     assumptions = guarantee.get("assumptions") or ()
     if assumptions:
         lines.append("It holds if:\n\n" + "\n".join(f"- {_text(one)}" for one in assumptions))
+    if manifest.method == "crt":
+        lines.append("What is promised about secrets, in full: `certificate.json` beside this file.")
     lines.append("The same for programs: `privacy.json` beside this file.")
     return "\n\n".join(lines)
 

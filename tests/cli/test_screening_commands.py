@@ -112,6 +112,23 @@ def test_calibrate_prints_and_writes_the_bounds(tacit: Tacit, place: Path) -> No
     assert printed == written
 
 
+def test_screen_takes_the_thresholds_of_a_calibration(tacit: Tacit, place: Path) -> None:
+    given = ("--labelled", "sim.jsonl", "--recall", "0.9", "--conservative-recall", "0.99", "--json")
+    measured = tacit("corpus", "calibrate", "c.json", *given).json()
+    screen = ("corpus", "screen", "sim.jsonl")
+    report = tacit(*screen, "s.jsonl", *COLUMNS, "--calibration", "c.json", "--json").json()
+    assert report["policy"] == measured["policy"]
+    assert (report["policy"]["redact"], report["policy"]["conservative"]) == tuple(
+        measured["thresholds"].values()
+    )
+    (place / "other.json").write_text("{}")
+    refused = tacit(*screen, "t.jsonl", *COLUMNS, "--calibration", "other.json")
+    assert (refused.code, refused.err) == (
+        2,
+        "tacit: other.json: has no thresholds; give a file that 'tacit corpus calibrate' wrote.\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

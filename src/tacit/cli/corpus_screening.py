@@ -24,7 +24,7 @@ from tacit.cli.corpus_options import (
     corpus_section,
 )
 from tacit.errors import InputError
-from tacit.files import refuse_existing, write_json
+from tacit.files import read_json, refuse_existing, write_json
 
 PolicyOption = Annotated[str, typer.Option(help="YAML file, or one of default, patterns, paper, spans.")]
 TaggerOption = Annotated[
@@ -58,6 +58,9 @@ def screen(
     tagger: TaggerOption = None,
     redact: RedactOption = None,
     conservative: ConservativeOption = None,
+    calibration: Annotated[
+        Path | None, typer.Option(help="File of `corpus calibrate`: take its thresholds for pi and pi_c.")
+    ] = None,
     spans: Annotated[str | None, typer.Option(help="Column with spans of secrets, for the policy.")] = None,
     miss_rate: Annotated[
         float | None, typer.Option(help="Share of --spans that pi misses, at random.")
@@ -122,7 +125,7 @@ def screen(
     chosen = _policy(
         policy,
         tagger,
-        _changes(redact, conservative, placeholders=placeholders),
+        _calibrated(calibration) | _changes(redact, conservative, placeholders=placeholders),
         _spans_section(policy, spans, miss_rate, miss_seed),
     )
     settings = ScreenSettings(
@@ -302,6 +305,16 @@ def _changes(redact: float | None, conservative: str | None, *, placeholders: bo
     if placeholders:
         changes["placeholders"] = True
     return changes
+
+
+def _calibrated(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    remedy = "give a file that 'tacit corpus calibrate' wrote"
+    thresholds = read_json(path, remedy).get("thresholds")
+    if not isinstance(thresholds, dict) or set(thresholds) != {"redact", "conservative"}:
+        raise InputError(f"{path}: has no thresholds; {remedy}.")
+    return thresholds
 
 
 def _spans_section(

@@ -106,6 +106,12 @@ def test_a_partition_keeps_repeats_within_its_parts(tmp_path: Path) -> None:
     assert len({partition.slot_of(user).part for user in kept}) == len(kept)
 
 
+def test_bare_masks_are_counted_whatever_made_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.jsonl", ("a", "Ann\nHello you.\nHello you.\nHi Ann."))
+    counts = screen_corpus(section(path), tmp_path / "o.jsonl", settings(words("Ann")), Silent())["counts"]
+    assert (counts["private"], counts["bare"], counts["private_without_bare"]) == (3, 2, 1)
+
+
 def test_a_group_of_secrets_is_counted_beside(tmp_path: Path) -> None:
     path = write(
         tmp_path / "c.jsonl", ("a", "I am Ann. Bye."), ("b", "I am Bob. Bye."), ("c", "Call 01223355013.")

@@ -129,6 +129,13 @@ def test_one_missed_of_seven_in_one_template_differs_in_seven_points() -> None:
     assert differing_points(docs, SECRETS, missed_last) == 6
 
 
+def test_every_occurrence_of_every_secret_counts() -> None:
+    docs = documents("I am Alice. You are Berta. Bye Alice.", "Hello Berta.")
+    everything = settings(words("x"), conservative=None)
+    assert differing_points(docs, ["Alice", "Berta"], everything) == 4
+    assert differing_points(docs, ["Alice"], everything) == 2
+
+
 def test_without_dedup_only_the_missed_secrets_differ() -> None:
     docs = documents(*(f"I am {secret}." for secret in SECRETS))
     chosen = settings(words(*SECRETS[1:]), conservative=None, dedup="off")

@@ -62,6 +62,14 @@ def test_a_dialled_miss_rate_is_met(rate: float) -> None:
     assert abs((total - kept) / total - rate) < 5 * (rate * (1 - rate) / total) ** 0.5 < 0.1
 
 
+def test_every_span_has_a_coin_of_its_own() -> None:
+    doc = RawDocument("u", "Ann Bob Cid", [LabelledSpan(place, place + 3, "N") for place in (0, 4, 8)])
+    gold = GoldSpans(miss_rate=0.5)
+    kept = [len(gold.labelled(doc.text, doc.spans, number).redact) for number in range(400)]
+    # Three independent coins fall alike in a quarter of all documents; one shared coin would in all of them.
+    assert 0.15 < sum(count in (0, 3) for count in kept) / 400 < 0.35
+
+
 def test_the_seed_decides_which_spans_are_missed() -> None:
     doc = dialogues(1)[0]
 
@@ -180,6 +188,10 @@ def test_gazetteers_read_files_and_may_ignore_case(tmp_path: Path) -> None:
         Gazetteer.read([path], "NAME")
     with pytest.raises(InputError, match="cannot be read"):
         Gazetteer.read([tmp_path / "none.txt"], "NAME")
+
+
+def test_a_phrase_ends_where_its_last_word_does() -> None:
+    assert list(PhraseIndex(["Bob Lee"]).find("Bob Leeds met Bob Lee")) == [(14, 21)]
 
 
 def test_letters_that_grow_when_lowered_keep_their_places() -> None:

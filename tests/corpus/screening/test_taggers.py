@@ -233,15 +233,17 @@ def test_any_presidio_engine_will_do() -> None:
 def test_presidio_runs_on_a_blank_pipeline_without_any_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import socket
-
     import spacy
 
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("something was fetched")
+    asked: list[object] = []
 
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr("spacy.cli.download", refuse)
+    def refuse(*where: object, **_: object) -> None:
+        asked.append(where)
+        raise OSError("there is no network")
+
+    for name in ("socket.socket.connect", "socket.getaddrinfo", "spacy.cli.download"):
+        monkeypatch.setattr(name, refuse)
+    monkeypatch.setenv("TLDEXTRACT_CACHE", str(tmp_path / "cache"))
     text = "write to jane.doe@example.com or pay 4111111111111111"
     expected = {"EMAIL_ADDRESS": "jane.doe@example.com", "CREDIT_CARD": "4111111111111111"}
     found = {t.label: text[t.start : t.end] for t in PresidioScorer.with_model().score([text])[0]}
@@ -256,6 +258,7 @@ def test_presidio_runs_on_a_blank_pipeline_without_any_download(
     policy.write_text("redact: 0.4\nscorers: [{kind: presidio, configuration: presidio.yaml}]\n")
     point = next(Screening(ScreenSettings(chosen_policy(str(policy)))).screen(documents(text)))
     assert point.text == f"write to {MASK} or pay {MASK}"
+    assert asked == []
 
 
 def _engine_of(name: str, model: object) -> dict[str, object]:

@@ -20,6 +20,7 @@ from tacit.errors import CorpusError
 DUPLICATE = "DUPLICATE"
 """The label, in the list of masks, of the one that stands for a repeated point; its text is ``<MASK>``."""
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 _TYPES: dict[str, type] = {
     "user": str,
     "document": int,
@@ -60,8 +61,7 @@ class ScreenedPoint:
 
     def to_line(self) -> bytes:
         """The point as a line of JSON."""
-        content = {name: getattr(self, name) for name in _TYPES}
-        return json.dumps(content, ensure_ascii=False).encode() + b"\n"
+        return _ENCODER.encode({name: getattr(self, name) for name in _TYPES}).encode() + b"\n"
 
 
 def read_screened(path: Path) -> Iterator[ScreenedPoint]:

@@ -95,6 +95,20 @@ def test_groups_equal_mixtures_of_gaussians(size: int) -> None:
     assert dpsgd_curve(process, group=size).epsilon_at(8e-5) > removed
 
 
+@pytest.mark.parametrize(
+    ("rate", "group"), [(0.5, 1), (1.0, 3), (0.01, 40), (0.3, 200), (1e-6, 10**6), (0.999, 10**4)]
+)
+def test_numbers_that_hardly_ever_happen_are_left_out(rate: float, group: int) -> None:
+    pair = WorstPair(rate, 1.0, group, "replace")
+    assert pair.counts[0] >= 0
+    assert pair.counts[-1] <= group
+    assert np.exp(pair.log_weights).sum() == pytest.approx(1)
+    left_out = stats.binom.cdf(pair.counts[0] - 1, group, rate) + stats.binom.sf(pair.counts[-1], group, rate)
+    assert pair.missed == pytest.approx(left_out, rel=1e-9)
+    assert pair.missed <= 2e-20
+    assert len(pair.counts) <= 2 + 24 * math.sqrt(group * rate * (1 - rate) + 1)  # and no more than needed
+
+
 @pytest.mark.parametrize("direction", ["remove", "add", "replace"])
 def test_discretised_losses_equal_dp_accounting(direction: Direction) -> None:
     """Its own mixture for a group that is added or removed, and its own step for one example replaced."""
@@ -187,6 +201,11 @@ def test_edges_of_renyi_divergences() -> None:
     for order, words in ((1.0, "order=1.0"), (1e5, "up to order 10000")):
         with pytest.raises(InputError, match=words):
             rdp_at(DpSgdProcess(0.1, 1.0, 1), order)
+    assert rdp_at(DpSgdProcess(0.1, 1.0, 1), 2, group=0) == 0
+    # An integral of scipy's over the mixtures of two sampled together, times a hundred steps.
+    assert rdp_at(DpSgdProcess(0.1, 4.0, 100), 2, group=2) == pytest.approx(0.98958039, rel=1e-7)
+    with pytest.raises(InputError, match="take the curve of the group"):
+        rdp_at(DpSgdProcess(0.01, 1.0, 1), 2, group=40)
     with pytest.raises(InputError, match="smaller order or more noise"):
         rdp_at(DpSgdProcess(0.1, 0.01, 1), 1e3)
 

@@ -14,7 +14,7 @@ from tacit.errors import InputError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Convert privacy losses: what (order, epsilon) means in other words. Needs no data.",
+    help="Privacy losses in other words, and what training by DP-SGD or CRT reveals. Needs no data.",
 )
 
 Order = Annotated[float, typer.Option(help="Renyi order, above 1; 'inf' for pure DP.")]

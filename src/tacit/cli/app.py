@@ -10,6 +10,7 @@ import typer
 import tacit
 from tacit.cli import (
     account,
+    account_training,
     attack,
     audit,
     compare,
@@ -36,6 +37,8 @@ app = typer.Typer(
 corpus.app.command("screen")(corpus_screening.screen)
 corpus.app.command("calibrate")(corpus_screening.calibrate)
 corpus.app.command("convert")(corpus_screening.convert)
+account.app.command("dpsgd")(account_training.dpsgd)
+account.app.command("crt")(account_training.crt)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(models.app, name="models")
 app.add_typer(account.app, name="account")

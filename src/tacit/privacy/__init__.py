@@ -4,6 +4,7 @@ from tacit.privacy.certificates import ExtractionCertificate, extraction_certifi
 from tacit.privacy.confidentiality import (
     Indistinguishable,
     MissRate,
+    calibrated_rates,
     each_secret,
     group_by_composition,
     random_secret_at_point,
@@ -44,6 +45,7 @@ __all__ = [
     "RenyiFilter",
     "Unit",
     "calibrate_noise",
+    "calibrated_rates",
     "certify",
     "dpsgd_curve",
     "each_secret",

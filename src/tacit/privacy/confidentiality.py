@@ -123,6 +123,19 @@ class MissRate:
         return cls(**{name: fields[name] for name in ("upper", "misses", "sample", "confidence", "source")})
 
 
+def calibrated_rates(calibration: Mapping[str, Any]) -> tuple[MissRate, MissRate | None]:
+    """gamma and delta2 of what `tacit corpus calibrate` wrote; no delta2 where everything is private."""
+    try:
+        gamma, delta2 = (
+            MissRate.measured(found["misses"], found["n"], confidence=found["confidence"])
+            for found in (calibration["gamma"], calibration["delta2"])
+        )
+        everything = calibration["thresholds"]["conservative"] is None
+    except (KeyError, TypeError):
+        raise InputError("this is no calibration; write one with tacit corpus calibrate.") from None
+    return gamma, None if everything else delta2
+
+
 def each_secret(
     curve: PrivacyCurve, delta: float, *, caught: bool, private: bool = True, paper: bool = False
 ) -> Indistinguishable:

@@ -202,7 +202,9 @@ def dpsgd_curve(
     return _tabulated(process, adjacency, group)
 
 
-def rdp_at(process: DpSgdProcess, order: float, adjacency: Adjacency = "replace-one") -> float:
+def rdp_at(
+    process: DpSgdProcess, order: float, adjacency: Adjacency = "replace-one", *, group: int = 1
+) -> float:
     """The Renyi divergence of all steps at one order, in both directions: what a ledger books.
 
     Of the pair that dominates all neighbours, by quadrature, padded by a billionth. Losses of one order add
@@ -210,13 +212,16 @@ def rdp_at(process: DpSgdProcess, order: float, adjacency: Adjacency = "replace-
     """
     check_adjacency(adjacency)
     check_renyi(order, 0.0)
-    if process.reveals_nothing:
+    check_group(group)
+    if process.reveals_nothing or group == 0:
         return 0.0
     if process.noise_multiplier == 0 or math.isinf(order):
         return math.inf
     if order > MOST_ORDER:
         raise InputError(f"order={order}: Renyi divergences are computed up to order {MOST_ORDER:g}.")
-    pair = _worst_pair(process, adjacency, 1)
+    pair = _worst_pair(process, adjacency, group)
+    if pair.missed > 0:  # what hardly ever happens weighs much at high orders
+        raise InputError(f"group={group}: too large for a Renyi divergence; take the curve of the group.")
     return process.steps * pair.renyi(order) * (1 + 1e-9)
 
 

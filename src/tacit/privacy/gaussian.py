@@ -62,7 +62,7 @@ class AsymptoticMu:
     def epsilon_at(self, delta: float) -> float:
         """What other tools would print. Not an upper bound."""
         check_delta(delta)
-        return gaussian_epsilon(self.mu, delta)
+        return math.inf if math.isinf(self.mu) else gaussian_epsilon(self.mu, delta)
 
 
 def gaussian_dp_mu(process: DpSgdProcess) -> AsymptoticMu:

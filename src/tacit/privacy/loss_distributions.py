@@ -9,6 +9,7 @@ computed and handed to its connect-the-dots discretisation, which rounds up.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, Protocol
@@ -59,9 +60,10 @@ class WorstPair:
     def counts(self) -> FloatArray:
         """How many of the group are sampled: those numbers that ever happen."""
         rate, most = self.sampling_rate, self.group
-        low = max(0, int(stats.binom.ppf(_TAIL, most, rate)) - 1)
-        high = min(most, int(stats.binom.isf(_TAIL, most, rate)) + 1)
-        return np.arange(low, high + 1, dtype=np.float64)
+        middle = math.floor(most * rate)
+        fewer = bisect_left(range(middle + 1), True, key=lambda j: stats.binom.cdf(j, most, rate) > _TAIL)
+        more = bisect_left(range(middle, most), True, key=lambda j: stats.binom.sf(j, most, rate) <= _TAIL)
+        return np.arange(fewer, middle + more + 1, dtype=np.float64)
 
     @cached_property
     def log_weights(self) -> FloatArray:
@@ -141,7 +143,7 @@ class WorstPair:
         """The larger Renyi divergence of both directions, to nine digits."""
         end = 2 * order * float(self.counts[-1]) + _REACH * self.noise_multiplier
         cells = 2 * end / self.width
-        if cells > _WORK:
+        if cells * len(self.counts) > 10 * _WORK:
             raise InputError(
                 f"order={order:g}: too much for a noise multiplier of {self.noise_multiplier:g}; take a "
                 "smaller order or more noise."

@@ -138,6 +138,11 @@ def test_sections_of_one_model(of_overfitted: AuditRecord, overfitted: Audited) 
     assert real["p_value"] > 0.001  # these sayings are common ones
     tab = sections["extraction"]["tab"]
     assert 0 <= tab["accuracy"]["value"] <= tab["attainable"]
+    codes = {row["name"]: row for row in sections["extraction"]["codes"]}
+    never = codes["this model, secrets that were never inserted"]
+    assert codes["this model"]["rate"]["value"] > 3 * never["rate"]["value"]
+    assert codes["public model"]["verdict"] == "none"
+    assert never["verdict"] == "none"
     tries = sections["extraction"]["tries"]["rows"]
     assert tries[0]["median_tries"] < tries[-1]["median_tries"]  # p = 0.1 takes fewer than p = 0.9
     documents = sections["membership"]["sets"][1]
@@ -190,6 +195,16 @@ def test_an_honest_ensemble_is_supported(audited: Audited) -> None:
     assert prediction["likelihood_ratio"]
     assert found.mechanism is not None
     assert found.mechanism["parts"] == 2
+    (claim,) = found.claims
+    assert claim.claimed_epsilon == 2.0  # nats of divergence for this corpus, and no epsilon at a delta
+    assert claim.delta is None
+    for row in prediction["likelihood_ratio"]:
+        assert (row["measure"], row["delta"]) == ("divergence", None)
+        assert row["epsilon_lower"] <= row["claimed_epsilon"] == 2.0
+    assert claim.measured_epsilon == max(row["epsilon_lower"] for row in prediction["likelihood_ratio"])
+    (row,) = found.sections["extraction"]["codes"]
+    assert (row["name"], row["epsilon"], row["chance"]) == ("submix per_part", 2.0, 1e-4)
+    assert 0 < row["rate"]["value"] < 1
     assert found.sections["exposure"]["queries"] > 0
     render_report(json.loads(json.dumps(found.to_json())), run_name="ensemble")
 

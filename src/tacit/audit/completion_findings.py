@@ -10,7 +10,7 @@ They describe.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
@@ -19,6 +19,7 @@ from tacit.attacks.np_extraction import extract, prompted
 from tacit.attacks.tab import TabResult, real_canaries, synthetic_canaries, tab_attack
 from tacit.attacks.token_statistics import LanguageModel
 from tacit.audit.completion_chance import completion_leak
+from tacit.audit.hit_rates import hit_row, tries_rows
 from tacit.audit.verdicts import Leak
 from tacit.corpus import UserCorpus
 from tacit.corpus.canaries import CanaryManifest
@@ -29,8 +30,6 @@ from tacit.statistics import clopper_pearson
 from tacit.training.preparation import SplitCorpus
 
 RealCanaries = Literal["independent", "paper", "none"]
-_TRIES: Final = (1, 10, 100, 1000, 10_000)
-_CHANCES: Final = (0.1, 0.5, 0.9)
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class SyntheticCompletion:
     own: TabResult
     public: TabResult
     tries: list[dict[str, Any]]
+    codes: list[dict[str, Any]]
 
     @classmethod
     def of(
@@ -49,22 +49,19 @@ class SyntheticCompletion:
         """One pass of either model over the canaries that were inserted."""
         canaries = synthetic_canaries(manifest)
         found = extract(prompted(manifest), trained, progress=progress)
-        tries = [
-            {
-                "p": chance,
-                "median_tries": _median(found.tries(chance)),
-                "within": [
-                    {"tries": many, "share": found.share(many, chance, confidence=confidence).to_json()}
-                    for many in _TRIES
-                ],
-            }
-            for chance in _CHANCES
+        settings = {"this model": found, "public model": extract(prompted(manifest), trained.public)}
+        if never := prompted(manifest, inserted=False):
+            settings["this model, secrets that were never inserted"] = extract(never, trained)
+        codes = [
+            hit_row(name, one.log_probabilities, candidates=manifest.candidates, confidence=confidence)
+            for name, one in settings.items()
         ]
         return cls(
             manifest,
             tab_attack(canaries, trained, progress=progress),
             tab_attack(canaries, trained.public, progress=progress),
-            tries,
+            tries_rows(found, confidence=confidence),
+            codes,
         )
 
     def leak(self, confidence: float) -> Leak:
@@ -196,9 +193,3 @@ def _rungs(result: TabResult, confidence: float) -> list[dict[str, Any]]:
         }
         for many, hits in sorted(rungs.items())
     ]
-
-
-def _median(values: Any) -> float | None:
-    ordered = sorted(float(value) for value in values)
-    middle = ordered[len(ordered) // 2]
-    return middle if middle < float("inf") else None

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tacit.attacks.ensemble_membership import score_texts_of_ensemble
 from tacit.attacks.exposure import MechanismTarget
+from tacit.attacks.np_extraction import NPExtraction, Sampling
 from tacit.audit.audited import AuditedRun
+from tacit.audit.hit_rates import hit_row, tries_rows
 from tacit.audit.membership_findings import MembershipFinding, named
 from tacit.audit.membership_sets import canaries_by_coin, lines_with_secrets
 from tacit.audit.plans import AnswerPlan, AuditPlan
 from tacit.audit.record import AuditRecord, ClaimRecord
+from tacit.audit.transcripts import TranscriptAudit
 from tacit.audit.transcripts_run import PredictionAudit, audit_private_prediction
 from tacit.audit.verdicts import Verdict
 from tacit.evaluation.report import recipe_of
@@ -48,7 +53,7 @@ class EnsembleAudit(AuditedRun):
             "utility": self._utility(answers),
             "exposure": None if exposure is None else exposure.to_json(),
             "membership": {"sets": [one.to_json() for one in sets]} if sets else None,
-            "extraction": None,
+            "extraction": self._extraction(found, answers),
             "prediction": _prediction(found, ensemble.parts),
             "disparity": None,
         }
@@ -77,6 +82,27 @@ class EnsembleAudit(AuditedRun):
                 scored = score_texts_of_ensemble(ensemble, choice, one.found.texts, progress=self.progress)
                 sets.append(self.membership(one, named(scored.scores)))
         return sets
+
+    def _extraction(self, found: PredictionAudit, answers: AnswerPlan) -> dict[str, Any] | None:
+        """How often answers write planted secrets, while the budget lasts."""
+        if self.manifest is None or not found.secrets:
+            return None
+        confidence = self.plan.confidence
+        logs = np.array(found.secrets)
+        tries = NPExtraction(tuple(str(number) for number in range(len(logs))), logs, Sampling())
+        row = hit_row(
+            answers.choice.label,
+            logs,
+            candidates=self.manifest.candidates,
+            epsilon=answers.budget.epsilon,
+            confidence=confidence,
+        )
+        return {
+            "tab": None,
+            "tab_real": None,
+            "tries": {"rows": tries_rows(tries, confidence=confidence)},
+            "codes": [row],
+        }
 
     def _utility(self, answers: AnswerPlan) -> dict[str, Any] | None:
         """What `tacit evaluate` found under this mechanism and budget, if it was asked."""
@@ -125,9 +151,7 @@ def _prediction(found: PredictionAudit, parts: int) -> dict[str, Any]:
                 "part": one.part,
                 "transcripts": one.transcripts,
                 "auc": one.auc.to_json(),
-                "epsilon_lower": one.separation.epsilon,
-                "claimed_epsilon": one.claimed_dp,
-                "delta": one.delta,
+                **_shown(one),
                 "verdict": one.verdict,
             }
             for one in (*found.repeated, *found.adaptive)
@@ -137,7 +161,29 @@ def _prediction(found: PredictionAudit, parts: int) -> dict[str, Any]:
     }
 
 
+def _shown(one: TranscriptAudit) -> dict[str, Any]:
+    """What transcripts show, in the claim's own terms: SubMix claims a divergence, no epsilon at a delta.
+
+    An epsilon at a delta for one corpus would be read as differential privacy, which is not claimed.
+    """
+    if one.instance_specific:
+        return {
+            "measure": "divergence",
+            "epsilon_lower": one.divergence.low,
+            "claimed_epsilon": one.claimed,
+            "delta": None,
+        }
+    return {
+        "measure": "epsilon",
+        "epsilon_lower": one.separation.epsilon,
+        "claimed_epsilon": one.claimed_dp,
+        "delta": one.delta,
+    }
+
+
 def _claims_of(guarantee: Guarantee, found: PredictionAudit, plan: AuditPlan) -> list[ClaimRecord]:
+    instance = guarantee.kind == "rop"
+    differing = max((one.divergence.low for one in (*found.repeated, *found.adaptive)), default=None)
     reason = " ".join(found.reasons) or "Nothing was found that could speak for or against it."
     converted = guarantee.to_dp(plan.delta).epsilon if guarantee.kind == "rdp" else None
     return [
@@ -145,11 +191,16 @@ def _claims_of(guarantee: Guarantee, found: PredictionAudit, plan: AuditPlan) ->
             claim=str(guarantee),
             verdict=found.verdict,
             reason=reason,
-            claimed_epsilon=converted,
-            measured_epsilon=found.shown,
+            claimed_epsilon=guarantee.epsilon if instance else converted,
+            measured_epsilon=differing if instance else found.shown,
             detectable_epsilon=None,
             delta=plan.delta if converted is not None else None,
             confidence=plan.confidence,
-            method="realised losses against charges; exact likelihood ratios of transcripts",
+            method=(
+                f"realised losses against charges; Renyi divergence of order {guarantee.order:g} of this "
+                "corpus's transcripts in nats, cut at one stop"
+                if instance
+                else "realised losses against charges; exact likelihood ratios of transcripts"
+            ),
         )
     ]

@@ -133,7 +133,7 @@ class ModelAudit(AuditedRun):
             "tab": None if synthetic is None else synthetic.to_json(confidence=self.plan.confidence),
             "tab_real": None if real is None else real.to_json(confidence=self.plan.confidence),
             "tries": None if synthetic is None else {"rows": synthetic.tries},
-            "codes": None,
+            "codes": None if synthetic is None else synthetic.codes,
         }
 
     def _utility(

@@ -102,6 +102,8 @@ class PredictionAudit:
     adaptive: tuple[TranscriptAudit, ...]
     canaries: int  # that were inserted and trained on
     skipped: int  # that were inserted, and whose users were held out
+    # Of each canary: log of how often an answer to its prefix is its secret, while the budget lasts.
+    secrets: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def _found(self) -> list[RealisedLoss | TranscriptAudit]:
@@ -184,7 +186,7 @@ def audit_private_prediction(
             )
         partition = Partition.load(run.folder / "private" / "partition")
         contexts, skipped = canary_contexts(manifest, partition, ensemble.public.tokenizer)
-    on_canaries, worst = _on_canaries(ensemble, mechanism, contexts, progress)
+    on_canaries, worst, secrets = _on_canaries(ensemble, mechanism, contexts, progress)
     on_held_out = _on_held_out(run, ensemble, mechanism, plan, progress)
     audits = min(len(worst), plan.parts) * (2 if plan.tokens else 1)
     common: dict[str, Any] = {
@@ -207,7 +209,15 @@ def audit_private_prediction(
             adaptive.append(
                 audit_transcripts(mechanism, questions, part=part, transcripts=plan.adaptive, **common)
             )
-    return PredictionAudit(on_canaries, on_held_out, tuple(repeated), tuple(adaptive), len(contexts), skipped)
+    return PredictionAudit(
+        on_canaries,
+        on_held_out,
+        tuple(repeated),
+        tuple(adaptive),
+        len(contexts),
+        skipped,
+        tuple(secrets),
+    )
 
 
 def _computed(places: Places, written: Sequence[tuple[int, ...]]) -> None:
@@ -218,24 +228,33 @@ def _computed(places: Places, written: Sequence[tuple[int, ...]]) -> None:
 
 def _on_canaries(
     ensemble: Ensemble, mechanism: Mechanism, contexts: Sequence[CanaryContext], progress: Progress
-) -> tuple[RealisedLoss | None, dict[int, tuple[CanaryContext, Place]]]:
-    """Charges within canaries, and for each part the context that reveals it most, the worst part first."""
+) -> tuple[RealisedLoss | None, dict[int, tuple[CanaryContext, Place]], list[float]]:
+    """Charges within canaries, for each part the context that reveals it most, and how likely secrets are.
+
+    The part that is revealed most comes first.
+    """
     if not contexts:
-        return None, {}
+        return None, {}, []
+    secrets: list[float] = []
     check = LossCheck(mechanism, parts=ensemble.parts)
     worst: dict[int, tuple[float, CanaryContext, Place]] = {}
     progress.phase("recomputing losses on canaries", len(contexts))
     for context in contexts:
-        text = (*context.prompt, *context.secret)
+        text, written, likely = (*context.prompt, *context.secret), 0, 0.0
         for members, public in _teacher_forced(ensemble, text, first=len(context.prompt) - 1):
-            losses = check.observe(members, public, mixed(mechanism, members, public))
+            mixture = mixed(mechanism, members, public)
+            losses = check.observe(members, public, mixture)
+            tokens = torch.tensor(context.secret[written : written + len(public)])
+            likely += float(mixture.pmf.gather(1, tokens[:, None]).log().sum())
+            written += len(public)
             for row, loss in enumerate(losses[:, context.part].tolist()):
                 if context.part not in worst or loss > worst[context.part][0]:
                     place = Place(members[row].clone(), public[row].clone())
                     worst[context.part] = (loss, context, place)
+        secrets.append(min(0.0, likely))
         progress.advance(1)
     ordered = sorted(worst.items(), key=lambda item: -item[1][0])
-    return check.result(), {part: (context, place) for part, (_, context, place) in ordered}
+    return check.result(), {part: (context, place) for part, (_, context, place) in ordered}, secrets
 
 
 def _on_held_out(

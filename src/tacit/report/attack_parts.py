@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from pydantic import Field
 
@@ -246,9 +247,10 @@ class Realised(Part):
 
 
 class RatioRow(Part):
-    """The best possible attack on one part's presence."""
+    """The best possible attack on one part's presence, as an epsilon or as a divergence in nats."""
 
     part: int
+    measure: Literal["epsilon", "divergence"] = "epsilon"
     transcripts: Count
     auc: Measured
     epsilon_lower: Bound

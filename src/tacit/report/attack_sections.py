@@ -40,24 +40,25 @@ def extraction(found: Extraction | None) -> Section:
         sentences.append(_about_real(found.tab_real))
         figures.append(_real_figure(found.tab_real))
     if found.codes:
-        above = [row.name for row in found.codes if row.rate.low > row.chance]
+        above = [row.name for row in found.codes if row.verdict in ("extracts", "leaks")]
         sentences.append(
-            f"Generated codes hit planted ones more often than guessing in {len(above)} of "
-            f"{plural(len(found.codes), 'setting')}{': ' + ', '.join(above) if above else ''}."
+            f"One generation after a secret's beginning writes it more often than chance explains in "
+            f"{len(above)} of {plural(len(found.codes), 'setting')}"
+            f"{': ' + ', '.join(above) if above else ''}."
         )
         figures.append(
             Figure(
                 "codes-figure",
-                "Generated codes that were planted ones",
+                "Generations that write a planted secret",
                 charts_of_cost.bars(
                     "codes-figure",
-                    "Share of generated codes that were planted",
+                    "Share of generations that write a planted secret",
                     [Bar(row.name, row.rate, row.chance) for row in found.codes],
                     label="hit rate",
-                    across="through which mechanism",
+                    across="through what",
                 ),
                 Table(
-                    "Generated codes",
+                    "Generations that write a planted secret",
                     ("through", "epsilon", "hit rate", "by guessing", "verdict"),
                     tuple(
                         (row.name, number(row.epsilon), share(row.rate), percent(row.chance), row.verdict)
@@ -185,10 +186,13 @@ def prediction(found: Prediction | None) -> Section:
     ratios = found.likelihood_ratio
     if ratios:
         worst = max(ratios, key=lambda row: row.epsilon_lower)
+        differing = worst.measure == "divergence"
+        what = "a divergence in nats" if differing else "an epsilon"
         sentences.append(
             f"The best possible attack on whether a part was there, over "
-            f"{plural(found.queries, 'query', 'queries')}, shows an epsilon of at least "
-            f"{number(worst.epsilon_lower)} (part {worst.part}); claimed is {number(worst.claimed_epsilon)}."
+            f"{plural(found.queries, 'query', 'queries')}, shows {what} of at least "
+            f"{number(worst.epsilon_lower)} (part {worst.part}); claimed is {number(worst.claimed_epsilon)}"
+            + (" for this corpus, which is not differential privacy." if differing else ".")
         )
         shown = sorted(ratios, key=lambda row: -row.epsilon_lower)[:_MOST_RUNGS]
         figures.append(
@@ -208,7 +212,7 @@ def prediction(found: Prediction | None) -> Section:
                         "part",
                         "transcripts",
                         "area under the curve",
-                        "epsilon at least",
+                        "nats at least" if differing else "epsilon at least",
                         "claimed",
                         "delta",
                         "verdict",

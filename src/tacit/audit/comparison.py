@@ -20,7 +20,10 @@ from tacit.statistics import Estimate
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One Run's row. ``comparable``: audited like the first Run, and as useful within the tolerance."""
+    """One Run's row. ``comparable``: audited like the first Run, and as useful within the tolerance.
+
+    ``alike``: the former alone, with perplexities that mean the same. Such Runs of a method make a frontier.
+    """
 
     name: str
     method: str
@@ -34,6 +37,7 @@ class ComparedRun:
     disparity_gap: Estimate | None
     comparable: bool
     why: str
+    alike: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
@@ -83,34 +87,47 @@ def compare_runs(runs: Sequence[Run], *, tolerance: float = 0.05) -> list[Compar
     return [_row(run, audit, audits[0], tolerance) for run, audit in audits]
 
 
+def _method(audit: dict[str, Any]) -> str:
+    """What Runs of one frontier share: the method, and through what it answers."""
+    mechanism = audit.get("mechanism")
+    method = str(audit["run"]["method"])
+    return method if mechanism is None else f"{method}, {mechanism['name']}"
+
+
 def _useful(audit: dict[str, Any], name: str) -> Estimate | None:
     found = (audit.get("utility") or {}).get(name)
     return None if found is None else Estimate.from_json(found)
 
 
-def _why_not(run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tolerance: float) -> str:
-    """Everything in which a Run's audit is no equal of the first one's; empty if nothing is."""
+def _why_not(
+    run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tolerance: float
+) -> tuple[list[str], list[str]]:
+    """In what a Run is not as useful as the first one, and in what its audit is no equal."""
     other_run, other = first
-    tokenizers = {one.manifest.public_model.tokenizer_fingerprint for one in (run, other_run)}
+    tokenizers = {_tokenizer(one) for one in (run, other_run)}
     name, what = (
         ("run", "perplexity") if len(tokenizers) == 1 else ("bits_per_byte", "number of bits per byte")
     )
     own, theirs = _useful(audit, name), _useful(other, name)
-    reasons = []
+    reasons: list[str] = []
     if own is None or theirs is None:
         across = "" if len(tokenizers) == 1 else " (tokenizers differ, and perplexities with them)"
         reasons.append(f"its {what}, or the first Run's, was not measured{across}")
     elif abs(own.value / theirs.value - 1) > tolerance:
         reasons.append(f"its {what} is {own.value / theirs.value:.2f} times the first Run's")
     mine, yours = _settings(audit), _settings(other)
-    reasons += [
+    unlike = [
         f"its {setting} differs ({mine[setting]} and {yours[setting]})"
         for setting in mine
         if None not in (mine[setting], yours[setting]) and mine[setting] != yours[setting]
     ]
     if _commitment(audit) != _commitment(other):
-        reasons.append("it was audited with other canaries")
-    return "; ".join(reasons)
+        unlike.append("it was audited with other canaries")
+    return reasons, unlike
+
+
+def _tokenizer(run: Run) -> str:
+    return run.manifest.public_model.tokenizer_fingerprint
 
 
 def _settings(audit: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +149,7 @@ def _commitment(audit: dict[str, Any]) -> Any:
 
 
 def _row(run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tolerance: float) -> ComparedRun:
-    why = _why_not(run, audit, first, tolerance)
+    reasons, unlike = _why_not(run, audit, first, tolerance)
     exposure = audit.get("exposure") or {}
     inserted = [row for row in exposure.get("rows", ()) if row["inserted"]]
     values = [row["exposure"]["value"] for row in inserted]
@@ -141,7 +158,7 @@ def _row(run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tol
     disparity, against = audit.get("disparity"), (first[1].get("disparity") or {}).get("against")
     return ComparedRun(
         name=run.folder.absolute().name,
-        method=audit["run"]["method"],
+        method=_method(audit),
         guarantee=audit["guarantee"]["statement"],
         verdict=audit["verdict"]["word"],
         perplexity=_useful(audit, "run"),
@@ -152,8 +169,9 @@ def _row(run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tol
         disparity_gap=Estimate.from_json(disparity["gap"])
         if disparity and disparity["against"] == against
         else None,
-        comparable=not why,
-        why=why,
+        comparable=not (reasons or unlike),
+        why="; ".join(reasons + unlike),
+        alike=not unlike and _tokenizer(run) == _tokenizer(first[0]),
     )
 
 

@@ -17,33 +17,45 @@ def compare(
     tolerance: Annotated[
         float, typer.Option(help="Perplexities within this share of the first Run's count as equal.")
     ] = 0.05,
+    perplexity: Annotated[
+        float | None, typer.Option(help="Where methods are compared; default: the first Run's perplexity.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the comparison as a page.")] = None,
     as_json: console.JsonFlag = False,
 ) -> None:
     """Methods side by side: what they leak, what they guarantee, at equal perplexity.
 
     Leakage can be bought with perplexity, so that two methods compare only where both predict equally well.
-    Runs outside the tolerance are shown and marked. All Runs must have been audited (tacit audit).
+    Where several Runs of a method enclose the perplexity, what it leaks there is interpolated, with an
+    interval. Runs outside the tolerance are shown and marked. All must have been audited (tacit audit).
 
     Examples:
 
         tacit compare runs/first runs/second
 
-        tacit compare runs/first runs/second --tolerance 0.1 --html side-by-side.html
+        tacit compare runs/first runs/second --perplexity 20 --html side-by-side.html
     """
     from tacit.audit.comparison import compare_runs
+    from tacit.audit.frontiers import methods_at
     from tacit.report import render_comparison
 
     if html is not None:
         refuse_existing(html)
     rows = compare_runs([Run.open(folder) for folder in run_folders], tolerance=tolerance)
+    measured = perplexity is not None or rows[0].perplexity is not None
+    methods = methods_at(rows, perplexity=perplexity, tolerance=tolerance) if measured else []
     if html is not None:
         with new_file(html, private=True) as handle:
-            handle.write(render_comparison([row.to_json() for row in rows]).encode())
+            page = render_comparison([row.to_json() for row in rows], [one.to_json() for one in methods])
+            handle.write(page.encode())
     if as_json:
-        console.show_json({"runs": [row.to_json() for row in rows]})
+        content = {"runs": [row.to_json() for row in rows], "methods": [one.to_json() for one in methods]}
+        console.show_json(content)
         return
-    console.show_rows([row.cells() for row in rows], as_json=False, name="runs", title="At equal perplexity")
+    console.show_rows([row.cells() for row in rows], as_json=False, name="runs", title="Runs side by side")
+    if methods:
+        title = f"Methods at perplexity {methods[0].perplexity:.4g}"
+        console.show_rows([one.cells() for one in methods], as_json=False, name="methods", title=title)
     for row in rows:
         console.out.print(f"{row.name}: {row.guarantee}", markup=False)
         if not row.comparable:

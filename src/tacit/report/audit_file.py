@@ -118,6 +118,20 @@ class ComparisonRow(Part):
     why: str | None = None
 
 
+class MethodRow(Part):
+    """One method at the perplexity that all are compared at."""
+
+    method: str
+    runs: tuple[str, ...]
+    perplexity: float
+    exposure_mean: Measured | None = None
+    auc: Measured | None = None
+    tab: Measured | None = None
+    disparity_gap: Measured | None = None
+    how: str = ""
+    why: str = ""
+
+
 class Provenance(Part):
     """What was used, so that somebody else can do it again."""
 

@@ -36,6 +36,7 @@ class Place:
     perplexity: Estimate
     leakage: Estimate
     comparable: bool
+    method: str = ""
 
 
 def bars(
@@ -154,9 +155,16 @@ def frontier(
     label: str,
     reference: tuple[float, str] | None = None,
     text: Callable[[float], str] = number,
+    at: float | None = None,
 ) -> Markup:
-    """Utility against leakage: towards the lower left is better in both."""
+    """Utility against leakage: towards the lower left is better in both.
+
+    Runs of one method are joined by a line; methods are compared where it meets the perplexity ``at``.
+    """
+    ways = _ways(rows)
     keys = [
+        *([Key("line", "Runs of one method", "strong")] if ways else []),
+        *([] if at is None else [Key("dashed", f"compared at {number(at)}")]),
         Key("dot", "comparable"),
         *([Key("hollow", "not comparable")] if any(not row.comparable for row in rows) else []),
         *([Key("dashed", reference[1])] if reference else []),
@@ -174,7 +182,7 @@ def frontier(
     )
     drawing.legend(keys, left=LEFT)
     bottom = height - BELOW
-    across = [end for row in rows for end in _seen(row.perplexity)]
+    across = [end for row in rows for end in _seen(row.perplexity)] + ([] if at is None else [at])
     up = [end for row in rows for end in _seen(row.leakage)] + ([reference[0]] if reference else [])
     x = Scale.linear(min(across), max(across), LEFT, RIGHT - 10)
     y = Scale.linear(min(up), max(up), bottom, top)
@@ -189,6 +197,10 @@ def frontier(
     )
     if reference:
         drawing.line(LEFT, y(reference[0]), RIGHT - 10, y(reference[0]), "dashed")
+    if at is not None:
+        drawing.line(x(at), top, x(at), bottom, "dashed")
+    for way in ways:
+        drawing.path([(x(row.perplexity.value), y(row.leakage.value)) for row in way], "line strong")
     taken: list[tuple[float, float]] = []
     for row in sorted(rows, key=lambda row: -row.leakage.value):
         across_at, up_at = x(row.perplexity.value), y(row.leakage.value)
@@ -206,6 +218,15 @@ def frontier(
             "end" if near_right else "start",
         )
     return drawing.svg()
+
+
+def _ways(rows: Sequence[Place]) -> list[list[Place]]:
+    """The Runs of each method that has several, by perplexity."""
+    methods: dict[str, list[Place]] = {}
+    for row in rows:
+        if row.method:
+            methods.setdefault(row.method, []).append(row)
+    return [sorted(some, key=lambda row: row.perplexity.value) for some in methods.values() if len(some) > 1]
 
 
 def _seen(measured: Estimate) -> list[float]:

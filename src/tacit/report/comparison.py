@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.errors import InputError
-from tacit.report.audit_file import ComparisonRow, parse
+from tacit.report.audit_file import ComparisonRow, MethodRow, parse
 from tacit.report.charts_of_cost import Place, frontier
 from tacit.report.rendering import render
 from tacit.report.sections import Figure, Section, Table, plain
@@ -57,20 +57,22 @@ _MEASURES = (
 )
 
 
-def render_comparison(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One HTML file for ``tacit compare``."""
+def render_comparison(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]] = ()) -> str:
+    """One HTML file for ``tacit compare``; ``methods`` are those of the Runs, at one perplexity."""
     if not rows:
         raise InputError("There is nothing to compare; give two Runs or more that were audited.")
     found = [parse(ComparisonRow, row, origin=f"comparison, row {at}") for at, row in enumerate(rows, 1)]
-    return render("comparison.html", rows=found, section_content=frontier_section(found))
+    equal = [parse(MethodRow, row, origin=f"methods, row {at}") for at, row in enumerate(methods, 1)]
+    return render("comparison.html", rows=found, section_content=frontier_section(found, equal))
 
 
-def frontier_section(rows: Sequence[ComparisonRow]) -> Section:
-    """The frontier of every measure that some Run has, and all Runs in one table."""
+def frontier_section(rows: Sequence[ComparisonRow], equal: Sequence[MethodRow] = ()) -> Section:
+    """The frontier of every measure that some Run has, all Runs, and methods at equal perplexity."""
     figures = []
+    at = equal[0].perplexity if equal else None
     for measure in _MEASURES:
         places = [
-            Place(row.name, row.perplexity, value, row.comparable)
+            Place(row.name, row.perplexity, value, row.comparable, row.method)
             for row in rows
             if row.perplexity is not None and (value := measure.of(row)) is not None
         ]
@@ -87,6 +89,7 @@ def frontier_section(rows: Sequence[ComparisonRow]) -> Section:
                     label=measure.label,
                     reference=measure.reference,
                     text=measure.number,
+                    at=at,
                 ),
                 Table(
                     measure.title,
@@ -122,8 +125,41 @@ def frontier_section(rows: Sequence[ComparisonRow]) -> Section:
     )
     warnings = tuple(f"{row.name}: {row.why or 'not comparable with the others'}" for row in unlike)
     missing = "" if figures else "No Run was attacked: run `tacit audit` on each, then compare."
-    return Section(
-        "frontier", "Utility and leakage", (sentence,), tuple(figures), (overview(rows),), warnings, missing
+    tables = (*([methods_table(equal)] if equal else []), overview(rows))
+    sentences = (sentence, *_about_methods(equal))
+    return Section("frontier", "Utility and leakage", sentences, tuple(figures), tables, warnings, missing)
+
+
+def _about_methods(equal: Sequence[MethodRow]) -> tuple[str, ...]:
+    if not equal:
+        return ()
+    there = [row for row in equal if row.how]
+    where = number(equal[0].perplexity)
+    told = f"At perplexity {where}, {len(there)} of {plural(len(equal), 'method')} can be compared."
+    return (told, *(f"{row.method}: {row.why}." for row in equal if not row.how))
+
+
+def methods_table(equal: Sequence[MethodRow]) -> Table:
+    """What each method leaks at the same perplexity."""
+    return Table(
+        f"Methods at perplexity {number(equal[0].perplexity)}",
+        ("method", "Runs", "mean exposure", "AUC", "completed", "gap between users", "how"),
+        tuple(
+            (
+                row.method,
+                f"{len(row.runs)}",
+                estimate(row.exposure_mean),
+                estimate(row.auc),
+                share(row.tab),
+                estimate(row.disparity_gap),
+                row.how or "not comparable",
+            )
+            for row in equal
+        ),
+        (
+            "Between two Runs of a method, linear over log(perplexity); if both intervals hold, so does the "
+            "interpolated one. Perplexities are taken as measured.",
+        ),
     )
 
 

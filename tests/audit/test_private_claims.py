@@ -178,7 +178,19 @@ def test_confidentiality_is_judged_by_secrets_that_were_missed(
         ),
         (
             Guarantee.dp_sgd(epsilon=2.0, delta=1e-5, adjacency="add-remove"),
-            "one example's text makes any outcome",
+            "one example's text makes any outcome at most e^2 times as likely as without it, but for",
+        ),
+        (
+            Guarantee.dp_sgd(epsilon=2.0, delta=1e-5, adjacency="replace-one", unit="user"),
+            "one user's text makes any outcome at most e^2 times as likely as another in its place, but for",
+        ),
+        (
+            Guarantee.confidentiality(epsilon=0.3, delta=1e-5, about="a random secret"),
+            "one that both screening policies miss is not protected",
+        ),
+        (
+            Guarantee.selective(epsilon=1.0, delta=1e-5, perfect_policy=True),
+            "as likely as another secret in its place",
         ),
         (
             Guarantee.selective(epsilon=1.0, delta=1e-5, perfect_policy=False),

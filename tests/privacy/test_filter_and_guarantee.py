@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,14 +163,59 @@ def test_where_a_part_may_change_arbitrarily_a_user_pays_no_conversion() -> None
         Guarantee.operational(order=2, epsilon=2),
         Guarantee.certified(order=math.inf, epsilon=0.5),
         Guarantee.certified(order=2, epsilon=2).to_dp(1e-5),
+        Guarantee.dp_sgd(epsilon=2, delta=1e-5, adjacency="replace-one", unit="user"),
+        Guarantee.confidentiality(epsilon=0.4, delta=1e-5, about="a random secret"),
+        Guarantee.selective(epsilon=2, delta=1e-5, perfect_policy=False),
     ],
-    ids=["none", "rop", "pure", "dp"],
+    ids=["none", "rop", "pure", "dp", "dp-sgd", "confidentiality", "infinite"],
 )
 def test_guarantees_survive_json(guarantee: Guarantee) -> None:
     import json
 
     written = json.dumps(guarantee.to_json(), allow_nan=False)
     assert Guarantee.from_json(json.loads(written)) == guarantee
+
+
+@pytest.mark.parametrize("unit", ["example", "user"])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_dp_sgd_names_its_neighbours(unit: Any, adjacency: Any) -> None:
+    made = Guarantee.dp_sgd(epsilon=2, delta=1e-5, adjacency=adjacency, unit=unit)
+    assert (made.kind, made.unit, made.adjacency, made.promises) == ("dp", unit, adjacency, True)
+    assert str(made).startswith(f"differential privacy (epsilon 2, delta 1e-05), {adjacency} (unit: {unit}).")
+    assert Guarantee.from_json(made.to_json()).adjacency == adjacency
+    assert made.neighbours is None  # which is about parts
+    with pytest.raises(InputError, match="no Renyi bound"):
+        made.to_user()
+
+
+def test_where_there_is_no_finite_epsilon_nothing_sounds_like_one() -> None:
+    for made in (
+        Guarantee.dp_sgd(epsilon=math.inf, delta=1e-5, adjacency="add-remove"),
+        Guarantee.confidentiality(epsilon=math.inf, delta=1e-5, about="each secret"),
+        Guarantee.selective(epsilon=2, delta=1e-5, perfect_policy=False),
+    ):
+        assert not made.promises
+        assert "without a finite epsilon" in str(made)
+        assert "No finite epsilon" in made.caveat
+        assert made.to_json()["epsilon"] == "inf"
+
+
+def test_selective_training_promises_with_a_perfect_policy_only() -> None:
+    perfect = Guarantee.selective(epsilon=2, delta=1e-5, perfect_policy=True)
+    assert (perfect.epsilon, perfect.delta, perfect.promises) == (2, 1e-5, True)
+    assert "Void as soon as the policy misses one secret" in str(perfect)
+    imperfect = Guarantee.selective(epsilon=2, delta=1e-5, perfect_policy=False)
+    assert (imperfect.epsilon, imperfect.delta) == (math.inf, 0)
+
+
+def test_confidentiality_says_whose() -> None:
+    each = Guarantee.confidentiality(epsilon=1, delta=1e-5, about="each secret")
+    random = Guarantee.confidentiality(epsilon=1, delta=1e-5, about="a random secret")
+    assert each.adjacency == random.adjacency == "mask"
+    assert "not for each" in random.caveat
+    assert "confidentiality of secrets (epsilon 1, delta 1e-05) (unit: secret)" in str(each)
+    group = Guarantee.confidentiality(epsilon=1, delta=1e-5, about="a group of secrets", group=4)
+    assert (group.group, "up to 4 data points" in str(group)) == (4, True)
 
 
 def test_guarantees_without_their_numbers_are_refused() -> None:
@@ -182,5 +228,7 @@ def test_guarantees_without_their_numbers_are_refused() -> None:
     assert weak.epsilon == 0  # (0, delta) is legal
     with pytest.raises(InputError, match="an epsilon and a delta"):
         Guarantee(kind="dp", unit="user", epsilon=1)
+    with pytest.raises(InputError, match="an epsilon and a delta"):
+        Guarantee(kind="confidentiality", unit="secret", epsilon=1)
     with pytest.raises(InputError, match="no numbers"):
         Guarantee(kind="none", unit="user", epsilon=1)

@@ -26,11 +26,18 @@ def in_words(guarantee: Mapping[str, Any]) -> list[str]:
     if kind in ("dp", "confidentiality") and epsilon == math.inf:
         return [f"Nothing is promised after all. {guarantee.get('caveat', '')}".strip()]
     if kind == "confidentiality":
-        return [
+        other = "a mask" if _compares(guarantee, "<MASK>") else "another secret"
+        found = [
             f"Whatever an attacker does, what a secret says makes any outcome at most e^{number(epsilon)} "
-            f"times as likely as a mask in its place{_but_for(delta)}.",
+            f"times as likely as {other} in its place{_but_for(delta)}.",
             "This protects secrets in the text, not the text around them, and not that there was a secret.",
         ]
+        if "about: a random secret" in guarantee.get("assumptions", ()):
+            found.append(
+                "It is an average over secrets like those whose miss rates were measured or assumed: one "
+                "that both screening policies miss is not protected."
+            )
+        return found
     if kind == "none":
         return [
             "Nothing is promised: the weights may hold any training text, and may repeat it word for word."
@@ -55,11 +62,21 @@ def in_words(guarantee: Mapping[str, Any]) -> list[str]:
             f"{number(order)}) of those that would have been given without one {unit}'s text.",
             "This is true of every corpus and of every attacker, whatever they know already.",
         ]
+    other = ""
+    if _compares(guarantee, "(add-remove)"):
+        other = " as without it"
+    elif _compares(guarantee, "(replace-one)"):
+        other = " as another in its place"
     return [
         f"Whatever an attacker does, one {unit}'s text makes any outcome at most e^{number(epsilon)} times "
-        f"as likely{_but_for(delta)}.",
+        f"as likely{other}{_but_for(delta)}.",
         "This is true of every corpus and of every attacker, whatever they know already.",
     ]
+
+
+def _compares(guarantee: Mapping[str, Any], words: str) -> bool:
+    """Whether its neighbours are named by these words."""
+    return any(one.startswith("neighbours:") and words in one for one in guarantee.get("assumptions", ()))
 
 
 def _but_for(delta: float | None) -> str:

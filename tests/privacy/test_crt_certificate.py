@@ -1,0 +1,194 @@
+"""The certificate says what the functions say, in words that round up, and survives JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.errors import InputError
+from tacit.privacy import (
+    Certificate,
+    DpSgdProcess,
+    MissRate,
+    certify,
+    dpsgd_curve,
+    group_by_composition,
+    random_secret_at_point,
+    random_secret_epsilon,
+)
+from tacit.privacy.certificate_words import up
+
+PROCESS = DpSgdProcess(0.1, 3.4385, 100)
+DELTA = 8e-5
+
+
+@cache
+def everything_private() -> Certificate:
+    return certify(
+        PROCESS,
+        delta=DELTA,
+        gamma=MissRate.assumed(0.1),
+        private_points=1000,
+        bare_points=650,
+        groups={"customer 7": 2, "nobody": 0},
+        uniform_points=3,
+    )
+
+
+@cache
+def with_public_text(public: int = 0, labelled: int = 200) -> Certificate:
+    return certify(
+        PROCESS,
+        delta=DELTA,
+        gamma=MissRate.measured(20, 200),
+        delta2=MissRate.measured(public, labelled),
+        outside=("the vocabulary",),
+    )
+
+
+def words(certificate: Certificate) -> str:
+    return " ".join(str(certificate).split())
+
+
+def test_the_certificate_holds_what_the_functions_say() -> None:
+    found, one = everything_private(), dpsgd_curve(PROCESS)
+    epsilon = one.epsilon_at(DELTA)
+    assert found.training.epsilon == found.missed.epsilon == epsilon
+    assert found.random_secret.epsilon == random_secret_epsilon(one, DELTA, gamma=0.1)
+    assert found.random_secret.epsilon == pytest.approx(0.36, abs=0.01)
+    assert found.at_point == random_secret_at_point(epsilon, DELTA, gamma=0.1)
+    assert found.paper.random_secret.epsilon == pytest.approx(0.11, abs=0.002)
+    assert found.paper.at_point.epsilon == pytest.approx(0.159, abs=0.001)
+    customer, nobody = found.groups
+    assert customer.direct.epsilon == dpsgd_curve(PROCESS, group=2).epsilon_at(DELTA)
+    assert customer.composition == group_by_composition(epsilon, DELTA, 2)
+    assert (nobody.direct.epsilon, nobody.composition.epsilon) == (0, 0)
+    assert found.uniform is not None
+    assert found.uniform.direct.epsilon > customer.direct.epsilon
+    assert found.confidence is None  # nothing was measured
+
+
+def test_bare_masks_flatter_and_the_certificate_says_so() -> None:
+    part = everything_private().private_part
+    assert part is not None
+    assert part.without_bare is not None
+    only_text = dpsgd_curve(DpSgdProcess(0.1 / 0.35, 3.4385, 100)).epsilon_at(DELTA)
+    assert part.without_bare == pytest.approx(only_text, rel=1e-4)
+    assert only_text > 2 * everything_private().training.epsilon
+    assert f"on 350 data points would give epsilon {up(part.without_bare)}." in words(everything_private())
+    empty = certify(PROCESS, delta=DELTA, gamma=MissRate.assumed(0.1), private_points=9, bare_points=9)
+    assert empty.private_part is not None
+    assert empty.private_part.without_bare is None
+    assert "there is no private text" in words(empty)
+    full = certify(PROCESS, delta=DELTA, gamma=MissRate.assumed(0.1), private_points=99, bare_points=98)
+    assert full.private_part is not None  # every batch has the one data point that is left
+    assert full.private_part.without_bare == dpsgd_curve(DpSgdProcess(1.0, 3.4385, 100)).epsilon_at(DELTA)
+
+
+def test_where_everything_is_private_the_headline_is_about_each_secret() -> None:
+    found = everything_private()
+    guarantee = found.guarantee
+    assert (guarantee.kind, guarantee.unit, guarantee.epsilon) == (
+        "confidentiality",
+        "secret",
+        found.missed.epsilon,
+    )
+    assert "about: each secret" in guarantee.assumptions
+    assert "every data point is private" in words(found)
+    assert "both policies miss" not in words(found)
+
+
+def test_with_public_text_the_headline_is_about_a_random_secret() -> None:
+    found = with_public_text()
+    missed = MissRate.measured(0, 200).upper
+    assert math.isinf(found.random_secret.epsilon)  # 200 labels do not show a miss rate below 8e-5
+    assert found.with_delta2.delta == pytest.approx(DELTA + missed)
+    guarantee = found.guarantee
+    assert (guarantee.epsilon, guarantee.delta) == (found.with_delta2.epsilon, found.with_delta2.delta)
+    assert "about: a random secret" in guarantee.assumptions
+    assert guarantee.outside == ("the vocabulary",)
+    assert found.confidence == pytest.approx(0.9)  # both bounds together
+    text = words(found)
+    assert (
+        f"No finite epsilon at delta 8e-05: secrets that both policies miss may be {up(missed)} of all"
+        in text
+    )
+    assert "A secret that both policies miss: no bound." in text
+    assert "20 of 200 labelled secrets missed, one-sided Clopper-Pearson bound at 0.95" in text
+    assert "- the vocabulary" in text
+    sure = with_public_text(0, 100_000)
+    assert sure.guarantee.epsilon == sure.random_secret.epsilon < math.inf
+    assert sure.guarantee.delta == DELTA
+
+
+def test_nothing_is_promised_where_nothing_is_known() -> None:
+    """Both policies may miss everything: no words may sound like a bound."""
+    blind = certify(PROCESS, delta=DELTA, gamma=MissRate.assumed(1.0), delta2=MissRate.assumed(1.0))
+    assert math.isinf(blind.guarantee.epsilon or 0)
+    assert not blind.guarantee.promises
+    assert "without a finite epsilon" in str(blind.guarantee)
+    quiet = certify(DpSgdProcess(0.1, 0.0, 9), delta=DELTA, gamma=MissRate.assumed(0.1))
+    assert "no finite epsilon at delta 8e-05" in words(quiet)
+    assert "No finite epsilon at delta 8e-05: too little noise" in words(quiet)
+
+
+def test_an_empty_private_part_is_legal() -> None:
+    nothing = certify(DpSgdProcess(0.1, 1.0, 0), delta=DELTA, gamma=MissRate.assumed(0.1), private_points=0)
+    assert nothing.training.epsilon == nothing.random_secret.epsilon == 0
+    assert "Nothing private was sampled" in words(nothing)
+
+
+def test_a_secret_in_several_data_points_is_a_group() -> None:
+    spread = certify(PROCESS, delta=DELTA, gamma=MissRate.assumed(0.1), secret_points=3)
+    three = dpsgd_curve(PROCESS, group=3)
+    assert spread.missed.epsilon == three.epsilon_at(DELTA)
+    assert spread.random_secret.epsilon == random_secret_epsilon(three, DELTA, gamma=0.1)
+    assert spread.training.epsilon < spread.missed.epsilon
+    assert "masking it changes up to 3 data points" in words(spread)
+
+
+@pytest.mark.parametrize("make", [everything_private, with_public_text])
+def test_certificates_survive_json(make: object) -> None:
+    assert callable(make)
+    written = make()
+    content = json.loads(json.dumps(written.to_json(), allow_nan=False))
+    assert Certificate.from_json(content) == written
+    assert content["words"] == str(written)
+    with pytest.raises(InputError, match="another version"):
+        Certificate.from_json(content | {"format": 0})
+
+
+@given(st.floats(1e-300, 1e300))
+def test_bounds_are_printed_rounded_up(value: float) -> None:
+    shown = float(up(value))
+    assert value * (1 - 1e-8) <= shown <= value * 1.0011
+
+
+def test_printed_bounds_keep_their_digits() -> None:
+    assert [up(one) for one in (0.0, 0.1 * 8e-5, 0.36041, 0.36049, 9.99991, 123456.0, math.inf)] == [
+        "0",
+        "8e-06",
+        "0.3605",
+        "0.3605",
+        "10",
+        "1.235e+05",
+        "inf",
+    ]
+
+
+def test_refusals() -> None:
+    rate = MissRate.assumed(0.1)
+    for options, said in (
+        ({"delta": 1.0}, "delta=1.0"),
+        ({"delta": DELTA, "bare_points": 3}, "give private_points as well"),
+        ({"delta": DELTA, "private_points": 2, "bare_points": 3}, "private_points=2"),
+        ({"delta": DELTA, "secret_points": -1}, "group=-1"),
+        ({"delta": DELTA, "groups": {"x": -1}}, "group=-1"),
+    ):
+        with pytest.raises(InputError, match=said):
+            certify(PROCESS, gamma=rate, **options)

@@ -20,14 +20,15 @@ def fuse_lora(model: nn.Module) -> int:
 
     Left as they are: layers with dropout, bias, several adapters, a variant such as DoRA, or mixed dtypes.
     """
-    layers = [module for module in model.modules() if _is_plain(module)]
+    layers = [module for module in model.modules() if is_plain_lora(module)]
     for layer in layers:
         # On the instance: PEFT's class, which other models in the process use, is not touched.
         object.__setattr__(layer, "forward", partial(_forward, layer))
     return len(layers)
 
 
-def _is_plain(module: Any) -> bool:
+def is_plain_lora(module: Any) -> bool:
+    """Whether this is a LoRA layer of the kind that can be fused."""
     if not hasattr(module, "lora_A") or len(getattr(module, "active_adapters", ())) != 1:
         return False
     (adapter,) = module.active_adapters

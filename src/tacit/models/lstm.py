@@ -102,7 +102,7 @@ class LSTMConfig(PretrainedConfig):  # type: ignore[misc]
         )
 
 
-def _effective_weight(gates: nn.Module) -> Tensor:
+def effective_weight(gates: nn.Module) -> Tensor:
     """The weight that ``gates`` applies: its own, or its own plus what active LoRA adapters add.
 
     The fused kernel takes weights, not modules, so that an adapter's forward pass is never called; the
@@ -132,7 +132,8 @@ def _refuse_what_is_not_a_weight(lora: Any, adapter: str) -> None:
         raise ModelError("LSTM gates take plain LoRA only: no DoRA or other variant, and no LoRA bias.")
 
 
-def _effective_bias(gates: nn.Module) -> Tensor:
+def effective_bias(gates: nn.Module) -> Tensor:
+    """The bias that ``gates`` adds, whether or not adapters wrap it."""
     base: Any = gates if isinstance(gates, nn.Linear) else gates.get_base_layer()  # type: ignore[operator]
     bias: Tensor = base.bias
     return bias
@@ -153,10 +154,10 @@ class LSTMLayer(nn.Module):
     ) -> tuple[Tensor, LayerState]:
         """Run over [rows, time, input size]; ``lengths`` makes the new state that of each row's real end."""
         weights = [
-            _effective_weight(self.input_gates),
-            _effective_weight(self.recurrent_gates),
-            _effective_bias(self.input_gates),
-            _effective_bias(self.recurrent_gates),
+            effective_weight(self.input_gates),
+            effective_weight(self.recurrent_gates),
+            effective_bias(self.input_gates),
+            effective_bias(self.recurrent_gates),
         ]
         if state is None:
             zeros = hidden_states.new_zeros(len(hidden_states), self.hidden_size)

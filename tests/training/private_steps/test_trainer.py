@@ -30,7 +30,7 @@ from tests.training.private_steps.small import (
     privacy,
 )
 
-ENGINES = ("loop",)
+ENGINES = ("loop", "book-keeping")
 
 
 def trainer_for(

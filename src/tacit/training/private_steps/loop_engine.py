@@ -63,21 +63,22 @@ class LoopEngine:
             for begin in range(0, len(rows), self._rows_at_once)
         ]
         weights = self._weights(batches, example_of_row)
-        total: list[Tensor] | None = None
+        # By backward() into .grad, which adds up over batches and allows any gradient checkpointing.
+        for parameter in self._parameters:
+            parameter.grad = None
         loss = 0.0
         for batch, own in zip(
             batches, torch.split(weights, [len(batch.labels) for batch in batches]), strict=True
         ):
             value = self._objective.weighted(batch, own)
             loss += float(value.detach())
-            gradients = torch.autograd.grad(
-                value, self._parameters, allow_unused=True, materialize_grads=True
-            )
-            if total is None:
-                total = list(gradients)
-            else:
-                torch._foreach_add_(total, list(gradients))
-        return total or [torch.zeros_like(parameter) for parameter in self._parameters], loss
+            if value.requires_grad:
+                value.backward()  # type: ignore[no-untyped-call]
+        gradients = []
+        for parameter in self._parameters:
+            gradients.append(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+            parameter.grad = None
+        return gradients, loss
 
     def _weights(self, batches: Sequence[Batch], example_of_row: IntArray) -> Tensor:
         """How much a label of each row counts: its example's share of the mean over examples."""

@@ -13,6 +13,7 @@ from torch import nn
 
 from tacit.errors import InputError, ModelError, TrainingDiverged
 from tacit.training.encoding import Batch, IntArray
+from tacit.training.private_steps.book_keeping.engine import BookKeepingEngine
 from tacit.training.private_steps.clipping import GradientSum
 from tacit.training.private_steps.engine import Engine, StepTally
 from tacit.training.private_steps.examples import Examples
@@ -97,6 +98,8 @@ class PrivateTrainer:
             rows_at_once=self._performance.microbatch,
         )
         self._engine: Engine = self._loop
+        if self._performance.engine != "loop":
+            self._engine = BookKeepingEngine(model, objective, examples.make_batch, privacy)
         self._steps = 0
         self._in_public = False
 

@@ -1,0 +1,1 @@
+"""The book-keeping engine: per-example clipping without per-example gradients."""

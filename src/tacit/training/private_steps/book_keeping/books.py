@@ -1,0 +1,233 @@
+"""What a backward pass leaves behind for each parameter, and the two questions asked of it afterwards.
+
+Layers write down, instead of computing weight gradients, what these are made of. When the backward pass is
+over, the books give every example's norm over *all* parameters, and then, clip factors being known, the sum
+of clipped gradients by one matrix product per layer. No example's gradient of a large matrix ever exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ModelError
+from tacit.training.private_steps.book_keeping.ghost import (
+    Gram,
+    cross_terms,
+    instantiated,
+    is_smaller_whole,
+    lookup_squares,
+    outer_squares,
+)
+from tacit.training.private_steps.clipping import GradientSum
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """An embedding's gradient: row ``ids`` of the matrix gets ``gradients``."""
+
+    ids: Tensor  # [B, S]
+    gradients: Tensor  # [B, S, C]
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """Add the sum over examples, each times its factor."""
+        scaled = self.gradients * factors[:, None, None]
+        total.index_add_(0, self.ids.flatten(), scaled.flatten(0, 1))
+
+
+class Dense(Protocol):
+    """A matrix's gradient as a sum of outer products over positions."""
+
+    def squares(self, grams: GramCache) -> Tensor:
+        """Squared norms, [B]."""
+        ...
+
+    def cross(self, lookup: Lookup) -> Tensor:
+        """Inner products with the same matrix's gradient as an embedding, [B]."""
+        ...
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """Add the sum over examples, each times its factor."""
+        ...
+
+
+class GramCache:
+    """Gram matrices by tensor: layers that share an input, or a residual's gradient, share them too."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, torch.Size, tuple[int, ...]], tuple[Tensor, Gram]] = {}
+
+    def of(self, vectors: Tensor) -> Gram:
+        """The Gram matrix over positions of [B, T, X]."""
+        key = (vectors.data_ptr(), vectors.shape, vectors.stride())
+        if key not in self._known:  # the tensor is kept too, or its address could be given to another
+            self._known[key] = (vectors, Gram(vectors))
+        return self._known[key][1]
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Positions of a linear map: the matrix gets ``rows_t columns_t'`` from every position."""
+
+    rows: Tensor  # [B, T, R]
+    columns: Tensor  # [B, T, C]
+
+    def squares(self, grams: GramCache) -> Tensor:
+        """Squared norms, [B]."""
+        return outer_squares(grams.of(self.rows), grams.of(self.columns))
+
+    def cross(self, lookup: Lookup) -> Tensor:
+        """Inner products with the same matrix's gradient as an embedding, [B]."""
+        return cross_terms(self.rows, self.columns, lookup.ids, lookup.gradients)
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """Add the sum over examples, each times its factor: the narrower side is scaled."""
+        rows, columns = self.rows, self.columns
+        if rows.shape[2] < columns.shape[2]:
+            rows = rows * factors[:, None, None]
+        else:
+            columns = columns * factors[:, None, None]
+        total.addmm_(rows.flatten(0, 1).T, columns.flatten(0, 1))
+
+    def joined(self, other: Outer) -> Outer:
+        """Both, as of one layer that was used twice."""
+        return Outer(
+            torch.cat([self.rows, other.rows], dim=1),
+            torch.cat([self.columns, other.columns], dim=1),
+        )
+
+
+class _Page:
+    """What is written down for one parameter."""
+
+    def __init__(self, name: str, *, shared: bool) -> None:
+        self.name = name
+        self.shared = shared  # by several layers: then positions are kept, since products of them are needed
+        self.whole: Tensor | None = None  # per-example gradients [B, ...]
+        self.dense: Dense | None = None
+        self.lookup: Lookup | None = None
+
+    def squares(self, grams: GramCache) -> Tensor:
+        if self.whole is not None:
+            if self.dense is not None or self.lookup is not None:
+                raise ModelError(
+                    f"{self.name} is shared by layers of kinds that book-keeping cannot add up; choose the "
+                    "loop engine."
+                )
+            return self.whole.flatten(1).square().sum(dim=1)
+        total = torch.zeros(())
+        if self.dense is not None:
+            total = total + self.dense.squares(grams)
+        if self.lookup is not None:
+            total = total + lookup_squares(self.lookup.ids, self.lookup.gradients)
+            if self.dense is not None:
+                total = total + 2 * self.dense.cross(self.lookup)
+        return total
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        if self.whole is not None:
+            flat = self.whole.flatten(1)
+            total.view(-1).addmv_(flat.T, factors)
+        if self.dense is not None:
+            self.dense.add_to(total, factors)
+        if self.lookup is not None:
+            self.lookup.add_to(total, factors)
+
+
+class Books:
+    """The pages of all trained parameters, for the rows of one microbatch."""
+
+    def __init__(self, names: dict[nn.Parameter, str], shared: set[nn.Parameter]) -> None:
+        self._names = names
+        self._shared = shared
+        self._pages: dict[nn.Parameter, _Page] = {}
+        self.examples = 0
+
+    def open(self, examples: int) -> None:
+        """Begin with empty pages for so many examples."""
+        self._pages = {}
+        self.examples = examples
+
+    def outer(self, parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> None:
+        """A matrix [R, C] gets ``rows_t columns_t'`` from every position of [B, ..., R] and [B, ..., C]."""
+        page = self._page(parameter)
+        entry = Outer(self._positions(rows, page), self._positions(columns, page))
+        time, height, width = entry.rows.shape[1], entry.rows.shape[2], entry.columns.shape[2]
+        if page.whole is not None or (
+            not page.shared and page.dense is None and is_smaller_whole(time, height, width)
+        ):
+            self.whole(parameter, instantiated(entry.rows, entry.columns))
+        elif isinstance(page.dense, Outer):
+            page.dense = page.dense.joined(entry)
+        else:
+            self.dense(parameter, entry)
+
+    def dense(self, parameter: nn.Parameter, entry: Dense) -> None:
+        """A matrix gets a gradient that is kept in a form of its own."""
+        page = self._page(parameter)
+        if page.dense is not None:
+            raise ModelError(
+                f"{page.name} is used by the head and by another linear layer, which book-keeping cannot add "
+                "up; choose the loop engine."
+            )
+        page.dense = entry
+
+    def lookup(self, parameter: nn.Parameter, ids: Tensor, gradients: Tensor) -> None:
+        """Rows ``ids`` [B, ...] of a matrix get ``gradients`` [B, ..., C]."""
+        page = self._page(parameter)
+        gradients = self._positions(gradients, page)
+        ids = ids.reshape(self.examples, -1)
+        if page.lookup is not None:
+            ids = torch.cat([page.lookup.ids, ids], dim=1)
+            gradients = torch.cat([page.lookup.gradients, gradients], dim=1)
+        page.lookup = Lookup(ids, gradients)
+
+    def whole(self, parameter: nn.Parameter, gradients: Tensor) -> None:
+        """Per-example gradients [B, ...] of a parameter."""
+        page = self._page(parameter)
+        self._check(gradients, page)
+        gradients = gradients.detach().float()
+        page.whole = gradients if page.whole is None else page.whole + gradients
+
+    def summed(self, parameter: nn.Parameter, gradients: Tensor) -> None:
+        """A vector [X] gets the sum over positions of [B, ..., X]."""
+        page = self._page(parameter)
+        self.whole(parameter, self._positions(gradients, page).sum(dim=1))
+
+    @torch.no_grad()
+    def norms(self) -> Tensor:
+        """Norm of every example's gradient over all parameters, [B] in float64."""
+        grams = GramCache()
+        pages = [page.squares(grams).double() for page in self._pages.values()]
+        return torch.stack([page.expand(self.examples) for page in pages]).sum(dim=0).clamp(min=0).sqrt()
+
+    @torch.no_grad()
+    def add_to(self, into: GradientSum, factors: Tensor) -> None:
+        """Add the sum of all examples' gradients, each times its factor."""
+        factors = factors.float()
+        for parameter, page in self._pages.items():
+            page.add_to(into.of(parameter), factors)
+
+    def close(self) -> None:
+        """Forget everything: pages hold activations of private text."""
+        self._pages = {}
+
+    def _page(self, parameter: nn.Parameter) -> _Page:
+        if parameter not in self._pages:
+            self._pages[parameter] = _Page(self._names[parameter], shared=parameter in self._shared)
+        return self._pages[parameter]
+
+    def _positions(self, vectors: Tensor, page: _Page) -> Tensor:
+        """[B, ..., X] as [B, T, X] in fp32."""
+        self._check(vectors, page)
+        return vectors.detach().reshape(self.examples, -1, vectors.shape[-1]).float()
+
+    def _check(self, vectors: Tensor, page: _Page) -> None:
+        if vectors.shape[0] != self.examples:
+            raise ModelError(
+                f"{page.name} sees {vectors.shape[0]} rows where there are {self.examples} examples, so that "
+                "their gradients cannot be told apart; choose the loop engine."
+            )

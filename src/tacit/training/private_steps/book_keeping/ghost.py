@@ -1,0 +1,94 @@
+"""Norms of per-example gradients that are never formed.
+
+The gradient of a matrix for one example is ``G = sum over positions t of r_t c_t'``, where r_t and c_t are
+known (a layer's output gradient and its input). Then ``|G|^2 = sum over t, s of <r_t, r_s> <c_t, c_s>``: two
+small Gram matrices instead of a large gradient. A row of an embedding is the case where r_t is one-hot.
+
+Rounding: these sums can cancel where a gradient is much smaller than its terms, and a norm that came out too
+small would let an example pass the clip. So every squared norm gets a margin of 2^-23 of the square of
+``sum |r_t| |c_t|``, the largest that it could be: a few millionths in practice, on the safe side.
+
+Shapes: B examples, T and S positions, R and C rows and columns of the matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_MARGIN = 2.0**-23
+_HALVED_FROM = 64  # positions from which half a Gram matrix is worth three products
+
+
+class Gram:
+    """Inner products of all pairs of positions, [B, T, T]; symmetric, so that one corner is left out."""
+
+    def __init__(self, vectors_BTX: Tensor) -> None:
+        time = vectors_BTX.shape[1]
+        cuts = [time] if time < _HALVED_FROM else [time // 2, time - time // 2]
+        parts = torch.split(vectors_BTX, cuts, dim=1)
+        self.diagonal = [torch.bmm(part, part.transpose(1, 2)) for part in parts]
+        self.corner = torch.bmm(parts[0], parts[1].transpose(1, 2)) if len(parts) == 2 else None
+
+    def lengths(self) -> Tensor:
+        """Norm of every position's vector, [B, T]."""
+        squares = [block.diagonal(dim1=1, dim2=2) for block in self.diagonal]
+        return torch.cat(squares, dim=1).clamp(min=0).sqrt()
+
+    def times(self, other: Gram) -> Tensor:
+        """Sum of products of two Gram matrices of one size, [B]."""
+        pairs = list(zip(self.diagonal, other.diagonal, strict=True))
+        total = sum((_dot(mine, theirs) for mine, theirs in pairs), start=torch.zeros(()))
+        if self.corner is not None and other.corner is not None:
+            total = total + 2 * _dot(self.corner, other.corner)
+        return total
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    examples = len(one)
+    return torch.bmm(one.reshape(examples, 1, -1), other.reshape(examples, -1, 1)).view(examples)
+
+
+def outer_squares(rows: Gram, columns: Gram) -> Tensor:
+    """Squared norms [B] of sums of outer products, with their margin."""
+    return rows.times(columns) + margin(rows.lengths() * columns.lengths())
+
+
+def margin(terms_BT: Tensor) -> Tensor:
+    """What rounding may have taken from a squared norm whose terms have these norms, [B]."""
+    return _MARGIN * terms_BT.sum(dim=1).square()
+
+
+def lookup_squares(ids_BS: Tensor, gradients_BSC: Tensor) -> Tensor:
+    """Squared norms [B] of an embedding's gradient: positions of one token add up before they are squared."""
+    products = torch.bmm(gradients_BSC, gradients_BSC.transpose(1, 2))
+    same = ids_BS[:, :, None] == ids_BS[:, None, :]
+    lengths = products.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+    return (products * same).sum(dim=(1, 2)) + margin(lengths)
+
+
+def cross_terms(rows_BTR: Tensor, columns_BTC: Tensor, ids_BS: Tensor, gradients_BSC: Tensor) -> Tensor:
+    """Inner products [B] of a matrix's two gradients: as a linear layer and as an embedding.
+
+    For a head that is tied to the embedding: ``sum over t, s of g_t[id_s] <a_t, b_s>``.
+    """
+    wanted = ids_BS[:, None, :].expand(-1, rows_BTR.shape[1], -1)
+    picked_BTS = torch.gather(rows_BTR, 2, wanted)
+    return (picked_BTS * torch.bmm(columns_BTC, gradients_BSC.transpose(1, 2))).sum(dim=(1, 2))
+
+
+def is_smaller_whole(time: int, rows: int, columns: int) -> bool:
+    """Whether per-example gradients take less room and work than the positions they come from."""
+    return rows * columns <= time * (rows + columns)
+
+
+def instantiated(rows_BTR: Tensor, columns_BTC: Tensor) -> Tensor:
+    """Per-example gradients [B, R, C], where they are small."""
+    return torch.bmm(rows_BTR.transpose(1, 2), columns_BTC)
+
+
+def whole_squares(gradients: Sequence[Tensor]) -> Tensor:
+    """Squared norms [B] of per-example gradients."""
+    return sum((own.flatten(1).square().sum(dim=1) for own in gradients), start=torch.zeros(()))

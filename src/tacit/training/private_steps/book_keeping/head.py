@@ -1,0 +1,164 @@
+"""The head's loss and its books: logits become their own gradient in place, example by example.
+
+As in `models.likelihood`, but the weight's gradient waits for the clip factors. One example's logits stay in
+cache from the product that makes them to the Gram matrix of their gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.models.likelihood import NO_LABEL, Head, Normaliser
+from tacit.training.private_steps.book_keeping.books import Books, GramCache, Lookup
+from tacit.training.private_steps.book_keeping.ghost import margin
+
+
+class HeadRoom:
+    """Room for the logits of a microbatch, kept from step to step: fresh pages cost more than using them."""
+
+    def __init__(self) -> None:
+        self._room = torch.empty(0)
+
+    def rows(self, count: int, width: int, device: torch.device) -> Tensor:
+        """A matrix [count, width]; what it held before is lost."""
+        if len(self._room) < count * width or self._room.device != device:
+            self._room = torch.empty(count * width, dtype=torch.float32, device=device)
+        return self._room[: count * width].view(count, width)
+
+
+@dataclass(frozen=True)
+class HeadEntry:
+    """The head's gradient: ``logit_gradient_t hidden_t'`` over the labelled positions of every example."""
+
+    logit_gradients: Tensor  # [N, V]
+    hidden: Tensor  # [N, D]
+    spans: Sequence[tuple[int, int]]  # rows of each example
+    own_squares: Tensor  # [B], found while the logits were in cache
+
+    def squares(self, grams: GramCache) -> Tensor:
+        """Squared norms, [B]."""
+        return self.own_squares
+
+    def cross(self, lookup: Lookup) -> Tensor:
+        """Inner products with the same matrix's gradient as an embedding, [B]."""
+        total = torch.zeros(len(self.spans), device=self.hidden.device)
+        for example, (begin, end) in enumerate(self.spans):
+            ids, gradients = lookup.ids[example], lookup.gradients[example]
+            picked_TS = self.logit_gradients[begin:end].index_select(1, ids)
+            total[example] = (picked_TS * (self.hidden[begin:end] @ gradients.T)).sum()
+        return total
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """Add the sum over examples, each times its factor."""
+        sizes = torch.tensor([end - begin for begin, end in self.spans], device=factors.device)
+        scaled = self.hidden * factors.repeat_interleave(sizes)[:, None]
+        total.addmm_(self.logit_gradients.T, scaled)
+
+
+class BookedHeadLoss:
+    """Weighted sum of next-token losses whose head keeps books; stands in for `NextTokenLoss.summed`."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._room = HeadRoom()
+
+    def __call__(self, hidden: Tensor, head: nn.Linear, labels: Tensor, weights: Tensor) -> Tensor:
+        """The loss, differentiable in the hidden states; the head goes into the books."""
+        chosen = labels != NO_LABEL
+        counts: list[int] = chosen.sum(dim=1).tolist()
+        ends = torch.tensor(counts).cumsum(0).tolist()
+        spans = [(end - count, end) for end, count in zip(ends, counts, strict=True)]
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        if not bool(chosen.all()):
+            flat = flat[chosen.reshape(-1)]
+        total: Tensor = _HeadLoss.apply(  # type: ignore[no-untyped-call]
+            flat, head.weight, head.bias, labels[chosen], weights[chosen], spans, self._books, self._room
+        )
+        return total
+
+
+class _HeadLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight: nn.Parameter,
+        bias: nn.Parameter | None,
+        labels_N: Tensor,
+        weights_N: Tensor,
+        spans: Sequence[tuple[int, int]],
+        books: Books,
+        room: HeadRoom,
+    ) -> Tensor:
+        """Loss, the hidden states' gradient and the norms of the head's, in one sweep over the examples."""
+        head = Head(weight.detach(), None if bias is None else bias.detach())
+        wide_ND = hidden_ND.detach().float()
+        gradients_NV = room.rows(len(hidden_ND), len(weight), hidden_ND.device)
+        grad_hidden = torch.empty_like(wide_ND)
+        squares = torch.zeros(len(spans), device=hidden_ND.device)
+        biases = None if bias is None else torch.empty(len(spans), len(weight), device=hidden_ND.device)
+        total = torch.zeros((), dtype=torch.float64, device=hidden_ND.device)
+        for example, (begin, end) in enumerate(spans):
+            own = slice(begin, end)
+            losses = _logits_to_gradients(
+                hidden_ND[own].to(weight.dtype), head, labels_N[own], weights_N[own], gradients_NV[own]
+            )
+            total += losses.sum(dtype=torch.float64)
+            torch.mm(gradients_NV[own], head.weight.float(), out=grad_hidden[own])
+            if weight.requires_grad:
+                squares[example] = _squares(gradients_NV[own], wide_ND[own])
+            if biases is not None:
+                torch.sum(gradients_NV[own], dim=0, out=biases[example])
+        ctx.found = (
+            HeadEntry(gradients_NV, wide_ND, spans, squares),
+            biases,
+            grad_hidden.to(hidden_ND.dtype),
+        )
+        ctx.layer = (weight, bias, books)
+        return total.float()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Hand out what forward found; the loss itself is what is differentiated, so nothing is scaled."""
+        weight, bias, books = ctx.layer
+        entry, biases, grad_hidden = ctx.found
+        del ctx.found
+        if float(upstream[0]) != 1.0:
+            raise AssertionError("the head's loss must be what backward() starts from")
+        if weight.requires_grad:
+            books.dense(weight, entry)
+        if biases is not None and bias.requires_grad:
+            books.whole(bias, biases)
+        return grad_hidden, None, None, None, None, None, None, None
+
+
+def _logits_to_gradients(
+    hidden_TD: Tensor, head: Head, labels_T: Tensor, weights_T: Tensor, room_TV: Tensor
+) -> Tensor:
+    """Fill the room with the gradient of the weighted losses by the logits; returns the weighted losses."""
+    normaliser = Normaliser(labels_T)
+    for block in head.blocks:
+        normaliser.take(head.logits(hidden_TD, block, room_TV[:, block]), block)
+    for number, block in enumerate(head.blocks):
+        normaliser.gradient(room_TV[:, block], number, block, weights_T)
+    return normaliser.losses() * weights_T
+
+
+def _squares(gradients_TV: Tensor, hidden_TD: Tensor) -> Tensor:
+    """Squared norm of one example's gradient of the head, by Gram matrices cut in two, with its margin."""
+    half = len(gradients_TV) // 2
+    total = torch.zeros((), device=hidden_TD.device)
+    lengths: list[Tensor] = []
+    for begin, end in ((0, half), (half, len(gradients_TV))):
+        logits, states = gradients_TV[begin:end], hidden_TD[begin:end]
+        gram_of_logits, gram_of_states = logits @ logits.T, states @ states.T
+        total = total + torch.dot(gram_of_logits.flatten(), gram_of_states.flatten())
+        lengths.append((gram_of_logits.diagonal() * gram_of_states.diagonal()).clamp(min=0).sqrt())
+    corner = gradients_TV[:half] @ gradients_TV[half:].T
+    total = total + 2 * torch.dot(corner.flatten(), (hidden_TD[:half] @ hidden_TD[half:].T).flatten())
+    return total + margin(torch.cat(lengths)[None])[0]

@@ -1,0 +1,125 @@
+"""LSTM layers that keep books.
+
+With ``gates_t = W_x x_t + W_h h_(t-1) + b``, the gradient by the gates at all positions is all that the books
+need: it meets x for one weight and the earlier h for the other. The recurrence is written out here, forwards
+and backwards, with everything that does not depend on the step before computed for all steps at once.
+
+Shapes are time first: T steps, B examples, H the hidden size, G four times that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ModelError
+from tacit.models.lstm import LayerState, LSTMLayer, effective_bias, effective_weight
+from tacit.training.private_steps.book_keeping.books import Books
+
+
+def recorded_lstm(
+    layer: LSTMLayer, books: Books, x: Tensor, state: LayerState | None = None, lengths: Tensor | None = None
+) -> tuple[Tensor, LayerState]:
+    """The layer's forward pass over [B, T, inputs], from a zero state as in training."""
+    if state is not None or lengths is not None:
+        raise ModelError("An LSTM that is trained privately starts every example from a zero state.")
+    trained = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    outputs, cell = _RecordedLSTM.apply(x, layer, books, *trained)  # type: ignore[no-untyped-call]
+    return outputs, LayerState(outputs[:, -1], cell)
+
+
+class _RecordedLSTM(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_BTI: Tensor, layer: LSTMLayer, books: Books, *_: nn.Parameter
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states after every step, and the last cell state."""
+        size, (examples, time, _width) = layer.hidden_size, x_BTI.shape
+        weight_x, weight_h = effective_weight(layer.input_gates), effective_weight(layer.recurrent_gates)
+        bias = effective_bias(layer.input_gates) + effective_bias(layer.recurrent_gates)
+        flat = x_BTI.transpose(0, 1).reshape(time * examples, -1)
+        gates_TBG = torch.addmm(_squashed_first(bias), flat, _squashed_first(weight_x).T)
+        gates_TBG = gates_TBG.view(time, examples, 4 * size)
+        weight_HG = _squashed_first(weight_h).T.contiguous()
+        cells, hidden = (gates_TBG.new_zeros(time + 1, examples, size) for _ in range(2))
+        tanh_cells = gates_TBG.new_empty(time, examples, size)
+        for step in range(time):
+            gates = gates_TBG[step].addmm_(hidden[step], weight_HG)
+            gates[:, : 3 * size].sigmoid_()
+            gates[:, 3 * size :].tanh_()
+            enter, forget, leave, candidate = gates.chunk(4, dim=1)
+            cell = torch.mul(forget, cells[step], out=cells[step + 1]).addcmul_(enter, candidate)
+            torch.mul(leave, torch.tanh(cell, out=tanh_cells[step]), out=hidden[step + 1])
+        ctx.save_for_backward(x_BTI, gates_TBG, cells, tanh_cells, hidden, weight_x, weight_h)
+        ctx.layer = (layer, books)
+        outputs, last = hidden[1:].transpose(0, 1).contiguous(), cells[-1].clone()
+        ctx.mark_non_differentiable(last)
+        return outputs, last
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """The inputs' gradient; what the gates' gradient meets goes into the books."""
+        x_BTI, gates_TBG, cells, tanh_cells, hidden, weight_x, weight_h = ctx.saved_tensors
+        layer, books = ctx.layer
+        gradient_TBG = _gates_gradient(
+            upstream[0].transpose(0, 1).contiguous(), gates_TBG, cells, tanh_cells, weight_h
+        )
+        gradient_BTG = gradient_TBG.transpose(0, 1).contiguous()
+        _record(layer.input_gates, books, gradient_BTG, x_BTI)
+        _record(layer.recurrent_gates, books, gradient_BTG, hidden[:-1].transpose(0, 1).contiguous())
+        grad_x = gradient_BTG @ weight_x if ctx.needs_input_grad[0] else None
+        return (grad_x, *[None] * (len(ctx.needs_input_grad) - 1))
+
+
+def _squashed_first(rows: Tensor) -> Tensor:
+    """Gates from torch's order to input, forget, output, candidate: three sigmoids lie together."""
+    enter, forget, candidate, leave = rows.chunk(4, dim=0)
+    return torch.cat([enter, forget, leave, candidate])
+
+
+def _gates_gradient(
+    grad_hidden_TBH: Tensor, gates_TBG: Tensor, cells: Tensor, tanh_cells: Tensor, weight_GH: Tensor
+) -> Tensor:
+    """Gradient by the gates before they are squashed, [T, B, G] in torch's order."""
+    time, examples, size = tanh_cells.shape
+    enter, forget, leave, candidate = gates_TBG.chunk(4, dim=2)
+    # Of each gate, per unit of the cell's gradient; of the output gate, per unit of the hidden state's.
+    slopes = torch.empty_like(gates_TBG)
+    by_enter, by_forget, by_candidate, by_leave = slopes.chunk(4, dim=2)
+    torch.mul(candidate, enter * (1 - enter), out=by_enter)
+    torch.mul(cells[:-1], forget * (1 - forget), out=by_forget)
+    torch.mul(enter, 1 - candidate.square(), out=by_candidate)
+    torch.mul(tanh_cells, leave * (1 - leave), out=by_leave)
+    to_cell = leave * (1 - tanh_cells.square())
+    gradient = torch.empty_like(gates_TBG)
+    from_cell = gates_TBG.new_zeros(examples, size)
+    for step in reversed(range(time)):
+        from_hidden = grad_hidden_TBH[step]
+        if step + 1 < time:
+            from_hidden = from_hidden.addmm_(gradient[step + 1], weight_GH)
+            from_cell.mul_(forget[step + 1])
+        from_cell.addcmul_(from_hidden, to_cell[step])
+        own, slope = gradient[step].view(examples, 4, size), slopes[step].view(examples, 4, size)
+        torch.mul(slope[:, :3], from_cell[:, None], out=own[:, :3])
+        torch.mul(slope[:, 3], from_hidden, out=own[:, 3])
+    return gradient
+
+
+def _record(gates: nn.Module, books: Books, gradient_BTG: Tensor, inputs_BTX: Tensor) -> None:
+    """What one of the two maps, plain or with adapters that change its weight, has to write down."""
+    base: Any = gates if isinstance(gates, nn.Linear) else gates.get_base_layer()  # type: ignore[operator]
+    if base.weight.requires_grad:
+        books.outer(base.weight, gradient_BTG, inputs_BTX)
+    if base.bias.requires_grad:
+        books.summed(base.bias, gradient_BTG)
+    if isinstance(gates, nn.Linear):
+        return
+    lora: Any = gates
+    for adapter in lora.active_adapters:
+        if adapter in lora.lora_A and not lora.disable_adapters:
+            a_RX, b_GR = lora.lora_A[adapter].weight, lora.lora_B[adapter].weight
+            scaling = lora.scaling[adapter]
+            books.outer(b_GR, gradient_BTG, (inputs_BTX @ a_RX.T).mul_(scaling))
+            books.outer(a_RX, (gradient_BTG @ b_GR).mul_(scaling), inputs_BTX)

@@ -8,7 +8,7 @@ import scipy.stats
 import torch
 
 from tacit.training.encoding import IntArray
-from tacit.training.private_steps.noise import GeneratorNoise, NoiseSource, SystemNoise, add_noise
+from tacit.training.private_steps.noise import GeneratorNoise, NoiseSource, Noisy, SystemNoise, twister
 from tacit.training.private_steps.sampling import PoissonSampler
 from tests.training.private_steps.small import privacy
 
@@ -59,9 +59,8 @@ def test_without_a_seed_samples_differ_and_with_one_they_are_of_the_step() -> No
 def test_noise_is_normal_to_the_tails_and_uncorrelated(source: NoiseSource) -> None:
     count = 400_001  # odd: values come in pairs
     source.begin_step(0)
-    values = source.normals(count)
-    assert values.dtype == torch.float32
-    assert len(values) == count
+    values = torch.zeros(count)
+    source.fill(values)
     sample = values.double().numpy()
     assert scipy.stats.kstest(sample, "norm").pvalue > 1e-6
     assert scipy.stats.kstest(sample * 1.03, "norm").pvalue < 1e-6
@@ -77,9 +76,25 @@ def test_noise_is_normal_to_the_tails_and_uncorrelated(source: NoiseSource) -> N
 @pytest.mark.parametrize("source", SOURCES, ids=["generator", "system"])
 def test_a_sum_becomes_noisy_and_divided_in_every_place(source: NoiseSource) -> None:
     source.begin_step(1)
+    noisy = Noisy(source)
     total = torch.full((301, 1001), 8.0)
-    add_noise(total, source, deviation=3.0, divisor=4.0)
+    assert noisy.release(total, deviation=3.0, divisor=4.0)
     assert float(total.mean()) == pytest.approx(2.0, abs=6 * 0.75 / total.numel() ** 0.5)
     assert float(total.std()) == pytest.approx(0.75, rel=0.01)
-    add_noise(exact := torch.full((3,), 8.0), source, deviation=0.0, divisor=4.0)
+    assert noisy.release(exact := torch.full((3,), 8.0), deviation=0.0, divisor=4.0)
     assert exact.tolist() == [2.0] * 3
+    assert not noisy.release(torch.tensor([1.0, float("nan")]), deviation=1.0, divisor=4.0)
+
+
+def test_the_generator_uses_the_whole_of_its_entropy() -> None:
+    """manual_seed takes 32 bits; here every one of 624 words changes what is drawn."""
+    words = np.arange(624, dtype=np.uint32)
+    plain = torch.empty(2000, dtype=torch.int32).random_(2**24, generator=twister(words))
+    for word in (1, 100, 623):
+        changed = words.copy()
+        changed[word] ^= np.uint32(1 << 20)
+        other = torch.empty(2000, dtype=torch.int32).random_(2**24, generator=twister(changed))
+        assert not torch.equal(plain, other)
+    reference = np.random.MT19937()
+    reference.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": 624}}
+    assert plain.tolist() == (reference.random_raw(2004)[4:] % 2**24).tolist()

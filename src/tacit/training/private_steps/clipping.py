@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +35,13 @@ class GradientSum:
         ]
         self._places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Tensor]:
+        """The sums, in the order of the parameters."""
         return iter(self._sums)
+
+    def clear(self) -> None:
+        """Begin again with zeros. The memory is kept: fresh pages cost more than clearing these."""
+        torch._foreach_zero_(self._sums)
 
     def of(self, parameter: nn.Parameter) -> Tensor:
         """The sum for one parameter, to add to."""

@@ -18,7 +18,7 @@ from tacit.training.private_steps.clipping import GradientSum
 from tacit.training.private_steps.engine import Engine, StepTally
 from tacit.training.private_steps.examples import Examples
 from tacit.training.private_steps.loop_engine import LoopEngine
-from tacit.training.private_steps.noise import GeneratorNoise, NoiseSource, SystemNoise, add_noise
+from tacit.training.private_steps.noise import GeneratorNoise, Noisy, SystemNoise
 from tacit.training.private_steps.objective import Objective, labels_per_row
 from tacit.training.private_steps.sampling import PoissonSampler
 from tacit.training.private_steps.settings import PrivateAccount, StepPrivacy
@@ -89,7 +89,8 @@ class PrivateTrainer:
         self._privacy = privacy
         self._performance = performance or StepPerformance()
         self._sampler = PoissonSampler(privacy, seed)
-        self._noise: NoiseSource = SystemNoise() if secure_noise else GeneratorNoise(seed)
+        self._noise = Noisy(SystemNoise() if secure_noise else GeneratorNoise(seed))
+        self._total = GradientSum(self._parameters)
         self._loop = LoopEngine(
             self._parameters,
             objective,
@@ -120,7 +121,8 @@ class PrivateTrainer:
     def step_on(self, chosen: IntArray) -> StepTally:
         """One private step on given examples; the account holds only if they are a Poisson sample."""
         self._refuse_in_public()
-        total = GradientSum(self._parameters)
+        total = self._total
+        total.clear()
         tally = StepTally()
         if self._privacy.slots:
             self._add_groups(chosen, total, tally)
@@ -180,8 +182,7 @@ class PrivateTrainer:
         """Noise, once for the whole step and for every parameter, whoever was sampled; then the optimiser."""
         self._noise.begin_step(self._steps)
         for parameter, own in zip(self._parameters, total, strict=True):
-            add_noise(own, self._noise, self._privacy.noise_deviation, self._privacy.divisor)
-            if not bool(torch.isfinite(own).all()):
+            if not self._noise.release(own, self._privacy.noise_deviation, self._privacy.divisor):
                 raise TrainingDiverged("A noisy gradient is not finite; nothing was released of this step.")
             parameter.grad = own.to(parameter.dtype)
         # Counted before the weights change: a crash in between may over-count, never under-count.

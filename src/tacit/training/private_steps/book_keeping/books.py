@@ -117,7 +117,7 @@ class _Page:
                     f"{self.name} is shared by layers of kinds that book-keeping cannot add up; choose the "
                     "loop engine."
                 )
-            return self.whole.flatten(1).square().sum(dim=1)
+            return torch.linalg.vector_norm(self.whole.flatten(1), dim=1).square()
         total = torch.zeros(())
         if self.dense is not None:
             total = total + self.dense.squares(grams)

@@ -13,8 +13,6 @@ Shapes: B examples, T and S positions, R and C rows and columns of the matrix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -87,8 +85,3 @@ def is_smaller_whole(time: int, rows: int, columns: int) -> bool:
 def instantiated(rows_BTR: Tensor, columns_BTC: Tensor) -> Tensor:
     """Per-example gradients [B, R, C], where they are small."""
     return torch.bmm(rows_BTR.transpose(1, 2), columns_BTC)
-
-
-def whole_squares(gradients: Sequence[Tensor]) -> Tensor:
-    """Squared norms [B] of per-example gradients."""
-    return sum((own.flatten(1).square().sum(dim=1) for own in gradients), start=torch.zeros(()))

@@ -420,6 +420,11 @@ class _SummedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale what forward prepared."""
-        scaled = [None if gradient is None else gradient * upstream[0] for gradient in ctx.gradients]
+        # Nearly always 1: the loss is what is differentiated. The gradients can be as large as the model.
+        factor = None if float(upstream[0]) == 1.0 else upstream[0]
+        scaled = [
+            gradient if gradient is None or factor is None else gradient * factor
+            for gradient in ctx.gradients
+        ]
         del ctx.gradients  # as large as the batch; a second backward through this node is not supported
         return (*scaled, None, None, None)

@@ -60,7 +60,7 @@ def test_noise_is_normal_to_the_tails_and_uncorrelated(source: NoiseSource) -> N
     count = 400_001  # odd: values come in pairs
     source.begin_step(0)
     values = torch.zeros(count)
-    source.fill(values)
+    source.fill(values, 1.0)
     sample = values.double().numpy()
     assert scipy.stats.kstest(sample, "norm").pvalue > 1e-6
     assert scipy.stats.kstest(sample * 1.03, "norm").pvalue < 1e-6

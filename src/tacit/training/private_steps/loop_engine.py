@@ -53,7 +53,8 @@ class LoopEngine:
         norm = _norm(gradients)
         factors = clip_factors(norm[None], self._privacy)
         if float(factors[0]):
-            into.add(gradients, float(factors[0]))
+            for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                into[parameter].add_scaled(gradient, float(factors[0]))
         tally.note(norm[None], factors, loss if math.isfinite(loss) else 0.0)
 
     def gradients(self, rows: IntArray, example_of_row: IntArray) -> tuple[list[Tensor], float]:

@@ -29,8 +29,8 @@ class NoiseSource(Protocol):
         """Make ready for a 0-based step."""
         ...
 
-    def fill(self, room: Tensor) -> None:
-        """Overwrite an fp32 vector on the CPU with standard normal values."""
+    def fill(self, room: Tensor, deviation: float) -> None:
+        """Overwrite an fp32 vector on the CPU with normal values of mean 0."""
         ...
 
 
@@ -51,9 +51,9 @@ class GeneratorNoise:
                 np.random.SeedSequence([self._seed, _NOISE, step]).generate_state(_WORDS)
             )
 
-    def fill(self, room: Tensor) -> None:
-        """Overwrite with standard normal values."""
-        room.normal_(generator=self._generator)
+    def fill(self, room: Tensor, deviation: float) -> None:
+        """Overwrite with normal values."""
+        room.normal_(0, deviation, generator=self._generator)
 
 
 class SystemNoise:
@@ -62,15 +62,15 @@ class SystemNoise:
     def begin_step(self, step: int) -> None:
         """Nothing to make ready: there is no state."""
 
-    def fill(self, room: Tensor) -> None:
-        """Overwrite with standard normal values."""
+    def fill(self, room: Tensor, deviation: float) -> None:
+        """Overwrite with normal values."""
         pairs = (len(room) + 1) // 2
         bits = np.frombuffer(os.urandom(16 * pairs), dtype=np.uint64)
         uniforms = (bits >> np.uint64(11)).astype(np.float64)
         radius = np.sqrt(-2 * np.log((uniforms[:pairs] + 0.5) * 2.0**-53))  # never the logarithm of 0
         angle = uniforms[pairs:] * (2 * math.pi * 2.0**-53)
         values = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-        room.copy_(torch.from_numpy(values[: len(room)]))
+        room.copy_(torch.from_numpy(values[: len(room)] * deviation))
 
 
 def _fresh_words() -> npt.NDArray[np.uint32]:
@@ -118,10 +118,10 @@ class Noisy:
         """Turn a sum into (sum + deviation * noise) / divisor, in place; whether it is finite everywhere."""
         finite = True
         for part in torch.split(total.view(-1), _AT_ONCE):
-            room = self._room[: len(part)]
             if deviation:
-                self._source.fill(room)
-                part.mul_(1 / divisor).add_(room.to(part.device, part.dtype), alpha=deviation / divisor)
+                room = self._room[: len(part)]
+                self._source.fill(room, deviation / divisor)
+                torch.add(room.to(part.device), part, alpha=1 / divisor, out=part)
             else:
                 part.mul_(1 / divisor)
             finite &= bool(torch.isfinite(part.sum()))

@@ -181,7 +181,7 @@ class PrivateTrainer:
     def _release(self, total: GradientSum) -> None:
         """Noise, once for the whole step and for every parameter, whoever was sampled; then the optimiser."""
         self._noise.begin_step(self._steps)
-        for parameter, own in zip(self._parameters, total, strict=True):
+        for parameter, own in total.totals():
             if not self._noise.release(own, self._privacy.noise_deviation, self._privacy.divisor):
                 raise TrainingDiverged("A noisy gradient is not finite; nothing was released of this step.")
             parameter.grad = own.to(parameter.dtype)

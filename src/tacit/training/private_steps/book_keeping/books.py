@@ -22,7 +22,26 @@ from tacit.training.private_steps.book_keeping.ghost import (
     lookup_squares,
     outer_squares,
 )
-from tacit.training.private_steps.clipping import GradientSum
+from tacit.training.private_steps.clipping import GradientSum, ParameterSum
+
+
+class Room:
+    """Memory for one scaled copy at a time, kept from step to step: fresh pages cost more than using them."""
+
+    def __init__(self) -> None:
+        self._memory = torch.empty(0)
+
+    def matrix(self, rows: int, columns: int, device: torch.device) -> Tensor:
+        """An fp32 matrix; what it held before is lost."""
+        if len(self._memory) < rows * columns or self._memory.device != device:
+            self._memory = torch.empty(rows * columns, dtype=torch.float32, device=device)
+        return self._memory[: rows * columns].view(rows, columns)
+
+    def times(self, vectors: Tensor, factors: Tensor) -> Tensor:
+        """The product, one operation of broadcasting; the one before it is lost."""
+        width = vectors.shape[-1]
+        out = self.matrix(vectors.numel() // width, width, vectors.device)
+        return torch.mul(vectors, factors, out=out.view(vectors.shape))
 
 
 @dataclass(frozen=True)
@@ -32,10 +51,10 @@ class Lookup:
     ids: Tensor  # [B, S]
     gradients: Tensor  # [B, S, C]
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         """Add the sum over examples, each times its factor."""
-        scaled = self.gradients * factors[:, None, None]
-        total.index_add_(0, self.ids.flatten(), scaled.flatten(0, 1))
+        scaled = room.times(self.gradients, factors[:, None, None])
+        total.add_at(self.ids.flatten(), scaled.flatten(0, 1))
 
 
 class Dense(Protocol):
@@ -49,7 +68,7 @@ class Dense(Protocol):
         """Inner products with the same matrix's gradient as an embedding, [B]."""
         ...
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         """Add the sum over examples, each times its factor."""
         ...
 
@@ -83,14 +102,16 @@ class Outer:
         """Inner products with the same matrix's gradient as an embedding, [B]."""
         return cross_terms(self.rows, self.columns, lookup.ids, lookup.gradients)
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         """Add the sum over examples, each times its factor: the narrower side is scaled."""
-        rows, columns = self.rows, self.columns
+        rows, columns, factors = self.rows, self.columns, factors[:, None, None]
+        if rows.stride(0) < rows.stride(1):  # recurrent layers work time first: then so does this sum
+            rows, columns, factors = rows.transpose(0, 1), columns.transpose(0, 1), factors.transpose(0, 1)
         if rows.shape[2] < columns.shape[2]:
-            rows = rows * factors[:, None, None]
+            rows = room.times(rows, factors)
         else:
-            columns = columns * factors[:, None, None]
-        total.addmm_(rows.flatten(0, 1).T, columns.flatten(0, 1))
+            columns = room.times(columns, factors)
+        total.add_product(rows.flatten(0, 1), columns.flatten(0, 1))
 
     def joined(self, other: Outer) -> Outer:
         """Both, as of one layer that was used twice."""
@@ -108,6 +129,7 @@ class _Page:
         self.shared = shared  # by several layers: then positions are kept, since products of them are needed
         self.whole: Tensor | None = None  # per-example gradients [B, ...]
         self.dense: Dense | None = None
+        self.dense_squares: Tensor | None = None  # of `dense`, where they have been found already
         self.lookup: Lookup | None = None
 
     def squares(self, grams: GramCache) -> Tensor:
@@ -120,21 +142,21 @@ class _Page:
             return torch.linalg.vector_norm(self.whole.flatten(1), dim=1).square()
         total = torch.zeros(())
         if self.dense is not None:
-            total = total + self.dense.squares(grams)
+            known = self.dense_squares
+            total = total + (self.dense.squares(grams) if known is None else known)
         if self.lookup is not None:
             total = total + lookup_squares(self.lookup.ids, self.lookup.gradients)
             if self.dense is not None:
                 total = total + 2 * self.dense.cross(self.lookup)
         return total
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         if self.whole is not None:
-            flat = self.whole.flatten(1)
-            total.view(-1).addmv_(flat.T, factors)
+            total.add_weighted(self.whole.flatten(1), factors)
         if self.dense is not None:
-            self.dense.add_to(total, factors)
+            self.dense.add_to(total, factors, room)
         if self.lookup is not None:
-            self.lookup.add_to(total, factors)
+            self.lookup.add_to(total, factors, room)
 
 
 class Books:
@@ -144,11 +166,13 @@ class Books:
         self._names = names
         self._shared = shared
         self._pages: dict[nn.Parameter, _Page] = {}
+        self._grams = GramCache()
+        self._room = Room()
         self.examples = 0
 
     def open(self, examples: int) -> None:
         """Begin with empty pages for so many examples."""
-        self._pages = {}
+        self.close()
         self.examples = examples
 
     def outer(self, parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> None:
@@ -161,9 +185,11 @@ class Books:
         ):
             self.whole(parameter, instantiated(entry.rows, entry.columns))
         elif isinstance(page.dense, Outer):
-            page.dense = page.dense.joined(entry)
+            page.dense, page.dense_squares = page.dense.joined(entry), None
         else:
             self.dense(parameter, entry)
+            # At once, while the gradient that has just been computed is in cache.
+            page.dense_squares = entry.squares(self._grams)
 
     def dense(self, parameter: nn.Parameter, entry: Dense) -> None:
         """A matrix gets a gradient that is kept in a form of its own."""
@@ -200,8 +226,7 @@ class Books:
     @torch.no_grad()
     def norms(self) -> Tensor:
         """Norm of every example's gradient over all parameters, [B] in float64."""
-        grams = GramCache()
-        pages = [page.squares(grams).double() for page in self._pages.values()]
+        pages = [page.squares(self._grams).double() for page in self._pages.values()]
         return torch.stack([page.expand(self.examples) for page in pages]).sum(dim=0).clamp(min=0).sqrt()
 
     @torch.no_grad()
@@ -209,11 +234,12 @@ class Books:
         """Add the sum of all examples' gradients, each times its factor."""
         factors = factors.float()
         for parameter, page in self._pages.items():
-            page.add_to(into.of(parameter), factors)
+            page.add_to(into[parameter], factors, self._room)
 
     def close(self) -> None:
         """Forget everything: pages hold activations of private text."""
         self._pages = {}
+        self._grams = GramCache()
 
     def _page(self, parameter: nn.Parameter) -> _Page:
         if parameter not in self._pages:

@@ -6,7 +6,7 @@ cache from the product that makes them to the Gram matrix of their gradient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,21 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from tacit.models.likelihood import NO_LABEL, Head, Normaliser
-from tacit.training.private_steps.book_keeping.books import Books, GramCache, Lookup
-from tacit.training.private_steps.book_keeping.ghost import margin
+from tacit.training.private_steps.book_keeping.books import Books, GramCache, Lookup, Room
+from tacit.training.private_steps.book_keeping.ghost import margin, stairs
+from tacit.training.private_steps.clipping import ParameterSum
 
-
-class HeadRoom:
-    """Room for the logits of a microbatch, kept from step to step: fresh pages cost more than using them."""
-
-    def __init__(self) -> None:
-        self._room = torch.empty(0)
-
-    def rows(self, count: int, width: int, device: torch.device) -> Tensor:
-        """A matrix [count, width]; what it held before is lost."""
-        if len(self._room) < count * width or self._room.device != device:
-            self._room = torch.empty(count * width, dtype=torch.float32, device=device)
-        return self._room[: count * width].view(count, width)
+_CACHED_LOGITS = 1 << 22  # 16 MB
+_ROWS_AT_LEAST = 256  # for which a product with the head is fast
 
 
 @dataclass(frozen=True)
@@ -53,11 +44,11 @@ class HeadEntry:
             total[example] = (picked_TS * (self.hidden[begin:end] @ gradients.T)).sum()
         return total
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         """Add the sum over examples, each times its factor."""
         sizes = torch.tensor([end - begin for begin, end in self.spans], device=factors.device)
-        scaled = self.hidden * factors.repeat_interleave(sizes)[:, None]
-        total.addmm_(self.logit_gradients.T, scaled)
+        scaled = room.times(self.hidden, factors.repeat_interleave(sizes)[:, None])
+        total.add_product(self.logit_gradients, scaled)
 
 
 class BookedHeadLoss:
@@ -65,7 +56,7 @@ class BookedHeadLoss:
 
     def __init__(self, books: Books) -> None:
         self._books = books
-        self._room = HeadRoom()
+        self._room = Room()
 
     def __call__(self, hidden: Tensor, head: nn.Linear, labels: Tensor, weights: Tensor) -> Tensor:
         """The loss, differentiable in the hidden states; the head goes into the books."""
@@ -93,27 +84,29 @@ class _HeadLoss(torch.autograd.Function):
         weights_N: Tensor,
         spans: Sequence[tuple[int, int]],
         books: Books,
-        room: HeadRoom,
+        room: Room,
     ) -> Tensor:
         """Loss, the hidden states' gradient and the norms of the head's, in one sweep over the examples."""
         head = Head(weight.detach(), None if bias is None else bias.detach())
         wide_ND = hidden_ND.detach().float()
-        gradients_NV = room.rows(len(hidden_ND), len(weight), hidden_ND.device)
+        gradients_NV = room.matrix(len(hidden_ND), len(weight), hidden_ND.device)
         grad_hidden = torch.empty_like(wide_ND)
         squares = torch.zeros(len(spans), device=hidden_ND.device)
         biases = None if bias is None else torch.empty(len(spans), len(weight), device=hidden_ND.device)
         total = torch.zeros((), dtype=torch.float64, device=hidden_ND.device)
-        for example, (begin, end) in enumerate(spans):
-            own = slice(begin, end)
+        for group in _groups(spans, len(weight)):
+            some = slice(spans[group.start][0], spans[group.stop - 1][1])
             losses = _logits_to_gradients(
-                hidden_ND[own].to(weight.dtype), head, labels_N[own], weights_N[own], gradients_NV[own]
+                hidden_ND[some].to(weight.dtype), head, labels_N[some], weights_N[some], gradients_NV[some]
             )
             total += losses.sum(dtype=torch.float64)
-            torch.mm(gradients_NV[own], head.weight.float(), out=grad_hidden[own])
-            if weight.requires_grad:
-                squares[example] = _squares(gradients_NV[own], wide_ND[own])
-            if biases is not None:
-                torch.sum(gradients_NV[own], dim=0, out=biases[example])
+            torch.mm(gradients_NV[some], head.weight.float(), out=grad_hidden[some])
+            for example in range(group.start, group.stop):
+                own = slice(*spans[example])
+                if weight.requires_grad:
+                    squares[example] = _squares(gradients_NV[own], wide_ND[own])
+                if biases is not None:
+                    torch.sum(gradients_NV[own], dim=0, out=biases[example])
         ctx.found = (
             HeadEntry(gradients_NV, wide_ND, spans, squares),
             biases,
@@ -137,28 +130,38 @@ class _HeadLoss(torch.autograd.Function):
         return grad_hidden, None, None, None, None, None, None, None
 
 
+def _groups(spans: Sequence[tuple[int, int]], vocabulary: int) -> Iterator[range]:
+    """Examples whose logits are computed at a time: enough rows for fast products, few enough to cache."""
+    most = max(_ROWS_AT_LEAST, _CACHED_LOGITS // vocabulary)
+    first = 0
+    for example in range(1, len(spans) + 1):
+        if example == len(spans) or spans[example][1] - spans[first][0] > most:
+            yield range(first, example)
+            first = example
+
+
 def _logits_to_gradients(
-    hidden_TD: Tensor, head: Head, labels_T: Tensor, weights_T: Tensor, room_TV: Tensor
+    hidden_ND: Tensor, head: Head, labels_N: Tensor, weights_N: Tensor, room_NV: Tensor
 ) -> Tensor:
     """Fill the room with the gradient of the weighted losses by the logits; returns the weighted losses."""
-    normaliser = Normaliser(labels_T)
-    for block in head.blocks:
-        normaliser.take(head.logits(hidden_TD, block, room_TV[:, block]), block)
-    for number, block in enumerate(head.blocks):
-        normaliser.gradient(room_TV[:, block], number, block, weights_T)
-    return normaliser.losses() * weights_T
+    whole = [slice(0, len(head.weight))]
+    blocks = whole if room_NV.numel() <= _CACHED_LOGITS else head.blocks
+    normaliser = Normaliser(labels_N)
+    for block in blocks:
+        normaliser.take(head.logits(hidden_ND, block, room_NV[:, block]), block)
+    for number, block in enumerate(blocks):
+        normaliser.gradient(room_NV[:, block], number, block, weights_N)
+    return normaliser.losses() * weights_N
 
 
 def _squares(gradients_TV: Tensor, hidden_TD: Tensor) -> Tensor:
-    """Squared norm of one example's gradient of the head, by Gram matrices cut in two, with its margin."""
-    half = len(gradients_TV) // 2
+    """Squared norm of one example's gradient of the head, by Gram matrices as in `ghost`, with its margin."""
     total = torch.zeros((), device=hidden_TD.device)
     lengths: list[Tensor] = []
-    for begin, end in ((0, half), (half, len(gradients_TV))):
-        logits, states = gradients_TV[begin:end], hidden_TD[begin:end]
-        gram_of_logits, gram_of_states = logits @ logits.T, states @ states.T
-        total = total + torch.dot(gram_of_logits.flatten(), gram_of_states.flatten())
-        lengths.append((gram_of_logits.diagonal() * gram_of_states.diagonal()).clamp(min=0).sqrt())
-    corner = gradients_TV[:half] @ gradients_TV[half:].T
-    total = total + 2 * torch.dot(corner.flatten(), (hidden_TD[:half] @ hidden_TD[half:].T).flatten())
+    for begin, end in stairs(len(gradients_TV)):
+        logits = gradients_TV[begin:end] @ gradients_TV[:end].T
+        states = hidden_TD[begin:end] @ hidden_TD[:end].T
+        product = logits * states
+        total += 2 * product.sum() - product[:, begin:].sum()
+        lengths.append((logits[:, begin:].diagonal() * states[:, begin:].diagonal()).clamp(min=0).sqrt())
     return total + margin(torch.cat(lengths)[None])[0]

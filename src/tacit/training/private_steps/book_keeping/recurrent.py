@@ -39,37 +39,44 @@ class _RecordedLSTM(torch.autograd.Function):
         size, (examples, time, _width) = layer.hidden_size, x_BTI.shape
         weight_x, weight_h = effective_weight(layer.input_gates), effective_weight(layer.recurrent_gates)
         bias = effective_bias(layer.input_gates) + effective_bias(layer.recurrent_gates)
-        flat = x_BTI.transpose(0, 1).reshape(time * examples, -1)
+        flat = x_BTI.transpose(0, 1).reshape(time * examples, -1)  # no copy above another recurrent layer
         gates_TBG = torch.addmm(_squashed_first(bias), flat, _squashed_first(weight_x).T)
         gates_TBG = gates_TBG.view(time, examples, 4 * size)
         weight_HG = _squashed_first(weight_h).T.contiguous()
         cells, hidden = (gates_TBG.new_zeros(time + 1, examples, size) for _ in range(2))
         tanh_cells = gates_TBG.new_empty(time, examples, size)
+        # Views of all steps at once: making them step by step would take as long as computing with them.
+        every_gates, squashed = gates_TBG.unbind(), gates_TBG[:, :, : 3 * size].unbind()
+        enter, forget, leave, candidate = (part.unbind() for part in gates_TBG.chunk(4, dim=2))
+        every_cell, every_hidden, every_tanh = cells.unbind(), hidden.unbind(), tanh_cells.unbind()
         for step in range(time):
-            gates = gates_TBG[step].addmm_(hidden[step], weight_HG)
-            gates[:, : 3 * size].sigmoid_()
-            gates[:, 3 * size :].tanh_()
-            enter, forget, leave, candidate = gates.chunk(4, dim=1)
-            cell = torch.mul(forget, cells[step], out=cells[step + 1]).addcmul_(enter, candidate)
-            torch.mul(leave, torch.tanh(cell, out=tanh_cells[step]), out=hidden[step + 1])
-        ctx.save_for_backward(x_BTI, gates_TBG, cells, tanh_cells, hidden, weight_x, weight_h)
+            every_gates[step].addmm_(every_hidden[step], weight_HG)
+            squashed[step].sigmoid_()
+            candidate[step].tanh_()
+            cell = torch.mul(forget[step], every_cell[step], out=every_cell[step + 1])
+            cell.addcmul_(enter[step], candidate[step])
+            torch.tanh(cell, out=every_tanh[step])
+            torch.mul(leave[step], every_tanh[step], out=every_hidden[step + 1])
+        ctx.save_for_backward(
+            flat.view(time, examples, -1), gates_TBG, cells, tanh_cells, hidden, weight_x, weight_h
+        )
         ctx.layer = (layer, books)
-        outputs, last = hidden[1:].transpose(0, 1).contiguous(), cells[-1].clone()
+        outputs, last = hidden[1:].transpose(0, 1), cells[-1].clone()
         ctx.mark_non_differentiable(last)
         return outputs, last
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The inputs' gradient; what the gates' gradient meets goes into the books."""
-        x_BTI, gates_TBG, cells, tanh_cells, hidden, weight_x, weight_h = ctx.saved_tensors
+        x_TBI, gates_TBG, cells, tanh_cells, hidden, weight_x, weight_h = ctx.saved_tensors
         layer, books = ctx.layer
-        gradient_TBG = _gates_gradient(
-            upstream[0].transpose(0, 1).contiguous(), gates_TBG, cells, tanh_cells, weight_h
-        )
-        gradient_BTG = gradient_TBG.transpose(0, 1).contiguous()
-        _record(layer.input_gates, books, gradient_BTG, x_BTI)
-        _record(layer.recurrent_gates, books, gradient_BTG, hidden[:-1].transpose(0, 1).contiguous())
-        grad_x = gradient_BTG @ weight_x if ctx.needs_input_grad[0] else None
+        gradient_TBG = _gates_gradient(upstream[0].transpose(0, 1), gates_TBG, cells, tanh_cells, weight_h)
+        gradient_BTG = gradient_TBG.transpose(0, 1)
+        _record(layer.input_gates, books, gradient_BTG, x_TBI.transpose(0, 1))
+        _record(layer.recurrent_gates, books, gradient_BTG, hidden[:-1].transpose(0, 1))
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = (gradient_TBG.flatten(0, 1) @ weight_x).view(x_TBI.shape).transpose(0, 1)
         return (grad_x, *[None] * (len(ctx.needs_input_grad) - 1))
 
 
@@ -88,22 +95,28 @@ def _gates_gradient(
     # Of each gate, per unit of the cell's gradient; of the output gate, per unit of the hidden state's.
     slopes = torch.empty_like(gates_TBG)
     by_enter, by_forget, by_candidate, by_leave = slopes.chunk(4, dim=2)
-    torch.mul(candidate, enter * (1 - enter), out=by_enter)
-    torch.mul(cells[:-1], forget * (1 - forget), out=by_forget)
-    torch.mul(enter, 1 - candidate.square(), out=by_candidate)
-    torch.mul(tanh_cells, leave * (1 - leave), out=by_leave)
-    to_cell = leave * (1 - tanh_cells.square())
+    sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # gradient * output * (1 - output)
+    tanh_backward = torch.ops.aten.tanh_backward.grad_input  # gradient * (1 - output^2)
+    sigmoid_backward(candidate, enter, grad_input=by_enter)
+    sigmoid_backward(cells[:-1], forget, grad_input=by_forget)
+    tanh_backward(enter, candidate, grad_input=by_candidate)
+    sigmoid_backward(tanh_cells, leave, grad_input=by_leave)
+    to_cell = torch.ops.aten.tanh_backward(leave, tanh_cells)
     gradient = torch.empty_like(gates_TBG)
-    from_cell = gates_TBG.new_zeros(examples, size)
+    from_cell = gates_TBG.new_zeros(examples, 1, size)
+    parts, slope_parts = (every.view(time, examples, 4, size) for every in (gradient, slopes))
+    by_cell, by_hidden = parts[:, :, :3].unbind(), parts[:, :, 3:].unbind()
+    cell_slopes, hidden_slopes = slope_parts[:, :, :3].unbind(), slope_parts[:, :, 3:].unbind()
+    every_gradient, to_cells, forgets = gradient.unbind(), to_cell.unsqueeze(2).unbind(), forget.unbind()
+    grad_hidden_TBH = grad_hidden_TBH.clone(memory_format=torch.contiguous_format)  # written to below
+    every_hidden, flat_hidden = grad_hidden_TBH.unsqueeze(2).unbind(), grad_hidden_TBH.unbind()
     for step in reversed(range(time)):
-        from_hidden = grad_hidden_TBH[step]
         if step + 1 < time:
-            from_hidden = from_hidden.addmm_(gradient[step + 1], weight_GH)
-            from_cell.mul_(forget[step + 1])
-        from_cell.addcmul_(from_hidden, to_cell[step])
-        own, slope = gradient[step].view(examples, 4, size), slopes[step].view(examples, 4, size)
-        torch.mul(slope[:, :3], from_cell[:, None], out=own[:, :3])
-        torch.mul(slope[:, 3], from_hidden, out=own[:, 3])
+            flat_hidden[step].addmm_(every_gradient[step + 1], weight_GH)
+            from_cell.mul_(forgets[step + 1].unsqueeze(1))
+        from_cell.addcmul_(every_hidden[step], to_cells[step])
+        torch.mul(cell_slopes[step], from_cell, out=by_cell[step])
+        torch.mul(hidden_slopes[step], every_hidden[step], out=by_hidden[step])
     return gradient
 
 

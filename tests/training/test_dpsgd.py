@@ -135,15 +135,14 @@ def test_an_unseeded_resume_draws_new_noise(
     drawn: list[bytes] = []
     from tacit.training.private_steps.noise import GeneratorNoise
 
-    normals = GeneratorNoise.normals
+    fill = GeneratorNoise.fill
 
-    def noting(self: GeneratorNoise, count: int) -> torch.Tensor:
-        values = normals(self, count)
-        if count > 100:
-            drawn.append(values.numpy().tobytes())
-        return values
+    def noting(self: GeneratorNoise, room: torch.Tensor, deviation: float) -> None:
+        fill(self, room, deviation)
+        if len(room) > 100:
+            drawn.append(room.numpy().tobytes())
 
-    monkeypatch.setattr(GeneratorNoise, "normals", noting)
+    monkeypatch.setattr(GeneratorNoise, "fill", noting)
     recipe = private_recipe(tiny_transformer, corpus, tmp_path / "run", training={"seed": None})
     with pytest.raises(Killed):
         train_privately(recipe, progress=KillAt(5))

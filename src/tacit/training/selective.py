@@ -36,7 +36,7 @@ from tacit.training.dpsgd import outside_of, pin, prepare_unpacked, privacy_of
 from tacit.training.finetune import save_trained, task_for
 from tacit.training.optimisers import optimiser_for, set_rate
 from tacit.training.preparation import Prepared
-from tacit.training.private_steps.noise import GeneratorNoise, NoiseSource, SystemNoise, add_noise
+from tacit.training.private_steps.noise import GeneratorNoise, NoiseSource, Noisy, SystemNoise
 from tacit.training.schedule import learning_rate
 from tacit.training.selective_lstm import MarkedRows, StateNoise, one_layer, position_losses
 from tacit.training.sensitive_tokens import MarkedDocuments, mark, sensitive_spans
@@ -272,8 +272,9 @@ class _Steps:
             if bool(torch.isfinite(norm)):
                 factor = (clip / norm.clamp(min=1e-30)).clamp(max=1.0)
                 torch._foreach_add_(total, [gradient * factor for gradient in gradients])
+        noisy = Noisy(self._noise)
         for tensor in total:
-            add_noise(tensor, self._noise, self._account.part_multiplier * clip, documents)
+            noisy.release(tensor, self._account.part_multiplier * clip, documents)
         return total
 
     def _gradients(self, loss: Tensor) -> list[Tensor]:

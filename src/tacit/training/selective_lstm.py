@@ -99,8 +99,9 @@ def _protected(hidden: Tensor, cell: Tensor, leaves: Tensor, noise: StateNoise) 
     state = torch.cat([hidden, cell], dim=-1).detach()[leaves]
     norms = torch.linalg.vector_norm(state, dim=-1, keepdim=True)
     state = state * (noise.clip / norms.clamp(min=1e-30)).clamp(max=1.0)
-    drawn = noise.source.normals(state.numel()).view(state.shape).to(state)
-    state = state + noise.multiplier * noise.clip * drawn
+    drawn = torch.empty(state.numel())
+    noise.source.fill(drawn, noise.multiplier * noise.clip)
+    state = state + drawn.view(state.shape).to(state)
     whole = torch.cat([hidden, cell], dim=-1).masked_scatter(
         leaves[:, None].expand(-1, 2 * hidden.shape[-1]), state
     )

@@ -47,9 +47,8 @@ class GeneratorNoise:
     def begin_step(self, step: int) -> None:
         """In a seeded run, start this step's own stream."""
         if self._seed is not None:
-            self._generator = twister(
-                np.random.SeedSequence([self._seed, _NOISE, step]).generate_state(_WORDS)
-            )
+            words = np.random.SeedSequence([self._seed, _NOISE, step]).generate_state(_WORDS)
+            self._generator = twister(words.astype(np.uint32))
 
     def fill(self, room: Tensor, deviation: float) -> None:
         """Overwrite with normal values."""

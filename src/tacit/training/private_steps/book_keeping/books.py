@@ -139,7 +139,8 @@ class _Page:
                     f"{self.name} is shared by layers of kinds that book-keeping cannot add up; choose the "
                     "loop engine."
                 )
-            return torch.linalg.vector_norm(self.whole.flatten(1), dim=1).square()
+            norms: Tensor = torch.linalg.vector_norm(self.whole.flatten(1), dim=1)
+            return norms.square()
         total = torch.zeros(())
         if self.dense is not None:
             known = self.dense_squares

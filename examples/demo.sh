@@ -31,6 +31,14 @@ run tacit evaluate demo/ensemble --nonprivate demo/finetuned --mechanism submix 
   --epsilon 2 --queries 128 --block-size 64 --max-blocks 12
 run tacit generate demo/ensemble --epsilon 2 --queries 40 --tokens 40 --prompt "SYS: Hello"
 
+# One model again, but of text with secrets in it: masked where a policy finds them, with noise where it might
+# have missed some, and a certificate of what that is worth.
+run tacit corpus screen demo/planted.jsonl demo/screened.jsonl --user user --text text
+run tacit corpus simulate demo/labelled.jsonl --users 60 --dialogues 3 --seed 9
+run tacit corpus calibrate demo/calibration.json --labelled demo/labelled.jsonl
+run tacit train examples/crt.yaml training.epochs=1
+run tacit evaluate demo/confidential
+
 # Somebody tries to get planted secrets out, of one member and through the mechanisms.
 run tacit attack extraction --codes 4 --digits 3 --generations 30 --steps 30 --trunk-layers 26 \
   --mechanism submix --mechanism certified --epsilon 2

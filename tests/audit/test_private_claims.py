@@ -112,7 +112,7 @@ def test_repetitions_are_a_group_of_examples_and_not_one(overfitted: Audited) ->
 def test_confidentiality_is_judged_by_secrets_that_were_missed(
     tiny_transformer: Path, tmp_path: Path
 ) -> None:
-    manifest = planted_corpus(tmp_path / "raw.jsonl", users=12, ladder=(2,))
+    manifest = planted_corpus(tmp_path / "raw.jsonl", users=6, ladder=(1, 2))
     said = [
         (row["who"], row["said"])
         for row in map(json.loads, (tmp_path / "raw.jsonl").read_text().splitlines())

@@ -70,6 +70,14 @@ def test_crt_shows_its_certificate_before_and_after(tacit: Tacit, folder: Path, 
     ):
         result = tacit(*command)
         assert result.code == 0, result.err
+    # Beside the non-private baseline on the same file.
+    plain = ("corpus={path: screened.jsonl}", "held_out=null", "output=runs/plain")
+    assert tacit("train", recipe, *plain).code == 0
+    for run in ("runs/first", "runs/plain"):
+        assert tacit("audit", run, "--documents", "0", "--no-report").code == 0
+    compared = tacit("compare", "runs/plain", "runs/first")
+    assert compared.code == 0, compared.err
+    assert "crt" in compared.out
     refused = tacit("generate", "--masks")
     assert refused.code == 2
     assert "this one has no <MASK>" in refused.err

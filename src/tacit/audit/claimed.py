@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tacit.audit.bounds import Neighbours
 from tacit.audit.verdicts import Claim
-from tacit.corpus.canaries import CanaryManifest
+from tacit.corpus.canaries import Canary, CanaryManifest
 from tacit.corpus.screened_corpus import point_flags
 from tacit.corpus.screening import MASK
 from tacit.evaluation.report import recipe_of
@@ -117,13 +117,18 @@ class _Where:
 
 def _where_canaries_are(run: Run, manifest: CanaryManifest, texts: SplitCorpus) -> _Where:
     """Whether each inserted canary's secret stands in the screened text, and on which side."""
-    secrets = {one.user: one.secret for one in manifest.canaries if one.inserted}
+    planted = [one for one in manifest.canaries if one.inserted]
+    of_user: dict[str, list[Canary]] = {}
+    for one in planted:
+        of_user.setdefault(one.user, []).append(one)
     private = point_flags(Path(recipe_of(run).corpus.path)).private
-    found: dict[str, bool] = {}  # users whose secret stands there, and whether all of its places are private
+    found: dict[
+        str, bool
+    ] = {}  # canaries whose secret stands there, and whether all of its places are private
     train = texts.train
     for document, row in zip(train.documents(), train.row_numbers(), strict=True):
-        secret = secrets.get(document.user)
-        if secret is not None and document.text != MASK and secret in document.text:
-            found[document.user] = found.get(document.user, True) and bool(private[row])
+        for one in of_user.get(document.user, ()):
+            if document.text != MASK and one.secret in document.text:
+                found[one.id] = found.get(one.id, True) and bool(private[row])
     public = sum(not is_private for is_private in found.values())
-    return _Where(len(secrets), len(secrets) - len(found), len(found) - public, public)
+    return _Where(len(planted), len(planted) - len(found), len(found) - public, public)

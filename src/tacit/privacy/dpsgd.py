@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -244,6 +245,7 @@ def _flat(process: DpSgdProcess, adjacency: Adjacency, group: int, delta: float)
     return PrivacyCurve(process, adjacency, np.zeros(1), np.array([delta]), group)
 
 
+@lru_cache(maxsize=64)  # a plan, its certificate and its statement ask for the same ones
 def _tabulated(process: DpSgdProcess, adjacency: Adjacency, group: int) -> PrivacyCurve:
     # Neighbours are told apart only if one of the examples in which they differ is ever sampled.
     ever = 1.0
@@ -260,6 +262,8 @@ def _tabulated(process: DpSgdProcess, adjacency: Adjacency, group: int) -> Priva
     found = np.asarray(losses.get_delta_for_epsilon(epsilons), dtype=np.float64) + slack
     # Rounding may make a later value larger than an earlier one; the larger is the safe one.
     deltas = np.minimum(ever, np.maximum.accumulate(found[::-1])[::-1])
+    for shared in (epsilons, deltas):
+        shared.setflags(write=False)
     return PrivacyCurve(process, adjacency, epsilons, deltas, group)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -94,6 +95,12 @@ class AuditedRun:
             progress=self.progress,
         )
         found = ExposureFinding(self.manifest, own, public, without[0] if without else None)
+        if own.nested > 1:
+            self.notes.append(
+                f"Some words of the list begin with others: a secret may stand behind {own.nested - 1} of its "
+                f"own beginnings whatever the model knows, and its exposure be {math.log2(own.nested):.1f} bits "
+                "too low. p-values and bounds hold all the same."
+            )
         if found.p_value is not None:
             self.notes.append(
                 f"That no inserted canary was memorised has p-value {found.p_value:.2g} (Fisher, over "

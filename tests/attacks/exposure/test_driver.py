@@ -22,6 +22,7 @@ from tacit.corpus.canaries import CanaryManifest
 from tacit.errors import InputError, ModelError
 from tacit.models.loading import load_public_model
 from tacit.models.trained import TrainedModel
+from tacit.models.words import whole_words
 from tacit.statistics import Estimate
 from tests.attacks.exposure.memorised import digits_naively, memorising, number_canaries
 
@@ -167,6 +168,29 @@ def test_distinct_prefixes_are_separate_groups(number_transformer: Path) -> None
     assert [found.id for found in report.canaries] == [canary.id for canary in manifest.canaries]
     assert all(found.alone_low == found.rank_low for found in report.canaries)
     assert report.positions == sum(found.positions for found in report.canaries)
+
+
+def test_words_are_the_tokenizers_own_unless_a_list_is_given(number_transformer: Path) -> None:
+    public = load_public_model(str(number_transformer))
+    own = whole_words(public.tokenizer)
+    few = ExposureSettings(budget=50, samples=20, seed=0)
+    plan = {
+        "secret": "words",
+        "prefix": "distinct",
+        "users": 2,
+        "length": 2,
+        "template": "My house is: {secret}",
+    }
+    drawn = number_canaries(words=own, **plan)
+    found = measure_exposure(public, drawn, settings=few)
+    assert found == measure_exposure(public, drawn, settings=few, words=own)
+    assert found.canaries[0].candidates == len(own) ** 2
+    assert found.nested == 1  # a token each: no word begins another
+    others = number_canaries(words=["is", "isis", "my"] + own[:3], **plan)
+    with pytest.raises(InputError, match="--words"):
+        measure_exposure(public, others, settings=few)
+    with pytest.raises(InputError, match="not the one"):
+        measure_exposure(public, others, settings=few, words=own)
 
 
 def test_reports_hold_no_secret(trained: TrainedModel, manifest: CanaryManifest) -> None:

@@ -39,6 +39,7 @@ from tacit.models.ensemble import Ensemble
 from tacit.models.loading import PublicModel
 from tacit.models.tokenizer import PublicTokenizer
 from tacit.models.trained import TrainedModel
+from tacit.models.words import whole_words
 from tacit.progress import Progress, Silent
 
 Checked = Literal["every", "scored"]
@@ -158,6 +159,7 @@ class _Measuring:
         self._make = _scorer_for(target)
         self._measured: dict[str, CanaryExposure] = {}
         self._positions = self._queries = 0
+        self._nested = 1
         self._spent = np.zeros(target.ensemble.parts if isinstance(target, MechanismTarget) else 0)
 
     def rank(self, tree: CandidateTree, canaries: Sequence[Canary], number: int) -> None:
@@ -168,6 +170,7 @@ class _Measuring:
         inserted = [canary.inserted for canary in canaries]
         group = rank_group(scorer, tree, inserted, settings, generator=generator)
         self._positions += group.positions
+        self._nested = max(self._nested, tree.nested)
         if isinstance(scorer, MechanismScorer):
             self._queries += scorer.queries
             self._spent += scorer.spent
@@ -182,6 +185,7 @@ class _Measuring:
             positions=self._positions,
             queries=self._queries,
             spent=tuple(self._spent.tolist()),
+            nested=self._nested,
         )
 
 
@@ -223,7 +227,7 @@ def tree_for(
     if of_digits:
         symbols: Sequence[str] = _DIGITS
     else:
-        symbols = _require_words(manifest, words)
+        symbols = _require_words(manifest, words, tokenizer)
     return SymbolTree(
         tokenizer,
         first.prefix,
@@ -235,12 +239,19 @@ def tree_for(
     )
 
 
-def _require_words(manifest: CanaryManifest, words: Sequence[str] | None) -> Sequence[str]:
+def _require_words(
+    manifest: CanaryManifest, words: Sequence[str] | None, tokenizer: PublicTokenizer
+) -> Sequence[str]:
+    """The list that secrets were drawn from: the caller's, or the tokenizer's own, as `tacit corpus plant`."""
+    given = whole_words(tokenizer) if words is None else words
+    if word_list_digest(given) == manifest.word_list:
+        return given
     if words is None:
-        raise InputError("Word secrets are ranked among the words they were drawn from; give that list.")
-    if word_list_digest(words) != manifest.word_list:
-        raise InputError("The word list is not the one that the canaries were drawn from; give that list.")
-    return words
+        raise InputError(
+            "Word secrets are ranked among the words they were drawn from, and these were not drawn from "
+            "this model's own words; give the list (--words)."
+        )
+    raise InputError("The word list is not the one that the canaries were drawn from; give that list.")
 
 
 def require_room(tree: CandidateTree, public: PublicModel) -> None:

@@ -63,6 +63,8 @@ class ExposureReport:
 
     queries  places at which a mechanism was asked; every one would have been an answer that somebody pays for
     spent    nats that those answers would have cost each part; empty without a mechanism
+    nested   the most candidates of which each begins the next, in tokens: such a beginning is never less
+             likely than what goes on with it, so that a secret may stand behind nested - 1 of its own
     """
 
     score: ScoreKind
@@ -71,6 +73,7 @@ class ExposureReport:
     positions: int
     queries: int
     spent: tuple[float, ...] = field(repr=False)
+    nested: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, for the operator; secrets are not in it."""
@@ -80,6 +83,7 @@ class ExposureReport:
             "canaries": [canary.to_json() for canary in self.canaries],
             "positions": self.positions,
             "queries": self.queries,
+            "nested": self.nested,
             "spent": [None if math.isinf(nats) else nats for nats in self.spent],
         }
 

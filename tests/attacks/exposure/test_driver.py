@@ -186,7 +186,9 @@ def test_words_are_the_tokenizers_own_unless_a_list_is_given(number_transformer:
     assert found == measure_exposure(public, drawn, settings=few, words=own)
     assert found.canaries[0].candidates == len(own) ** 2
     assert found.nested == 1  # a token each: no word begins another
-    others = number_canaries(words=["is", "isis", "my"] + own[:3], **plan)
+    nested = ["b", "bx", "bxy", "zq", "house"]
+    others = number_canaries(words=nested, **plan)
+    assert measure_exposure(public, others, settings=few, words=nested).nested == 3
     with pytest.raises(InputError, match="--words"):
         measure_exposure(public, others, settings=few)
     with pytest.raises(InputError, match="not the one"):

@@ -240,6 +240,16 @@ def other_text(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: Path)
     return Audited(run, manifest)
 
 
+def test_noise_at_every_answer_is_audited_by_its_charges(audited: Audited) -> None:
+    found = audit(audited, answers=answers("gnmax"))
+    assert found.verdict in ("supported", "inconclusive")
+    assert found.sections["exposure"] is None
+    assert found.sections["membership"] is None
+    assert found.sections["prediction"]["realised"]["excess"] == 0
+    assert any("Noise is drawn anew" in note for note in found.notes)
+    render_report(json.loads(json.dumps(found.to_json())), run_name="noise")
+
+
 @pytest.mark.parametrize(
     ("which", "changes", "message"),
     [

@@ -64,6 +64,18 @@ def test_honest_mechanisms_are_not_contradicted(audited: Audited, name: Any) -> 
         assert canary.user not in content
 
 
+@pytest.mark.parametrize("name", ["subsample_aggregate", "gnmax"])
+def test_charges_of_noise_are_recomputed_and_transcripts_left_out(audited: Audited, name: Any) -> None:
+    found = attacked(audited, MechanismChoice(name, target=0.05))
+    assert found.verdict != "contradicted"
+    assert found.on_canaries.excess == found.on_held_out.excess == 0
+    assert found.on_canaries.neighbours == "changed part"
+    assert (found.repeated, found.adaptive, found.secrets) == ((), (), ())
+    if name == "subsample_aggregate":  # a part that is sure of a token uses its whole charge
+        assert found.on_canaries.tightness > 0.5
+        assert found.verdict == "supported"
+
+
 @dataclass(frozen=True)
 class WrongChoice(MechanismChoice):
     """Builds mechanisms whose accountants are wrong."""

@@ -97,9 +97,9 @@ class AuditedRun:
         found = ExposureFinding(self.manifest, own, public, without[0] if without else None)
         if own.nested > 1:
             self.notes.append(
-                f"Some words of the list begin with others: a secret may stand behind {own.nested - 1} of its "
-                f"own beginnings whatever the model knows, and its exposure be {math.log2(own.nested):.1f} bits "
-                "too low. p-values and bounds hold all the same."
+                f"Some words of the list begin with others: a secret may stand behind {own.nested - 1} of "
+                "its own beginnings whatever the model knows, and its exposure be "
+                f"{math.log2(own.nested):.1f} bits too low. p-values and bounds hold all the same."
             )
         if found.p_value is not None:
             self.notes.append(

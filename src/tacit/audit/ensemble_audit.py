@@ -17,6 +17,7 @@ from tacit.audit.audited import AuditedRun
 from tacit.audit.hit_rates import hit_row, tries_rows
 from tacit.audit.membership_findings import MembershipFinding, named
 from tacit.audit.membership_sets import canaries_by_coin, lines_with_secrets
+from tacit.audit.noise_losses import adds_noise
 from tacit.audit.plans import AnswerPlan, AuditPlan
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.transcripts import TranscriptAudit
@@ -47,8 +48,9 @@ class EnsembleAudit(AuditedRun):
             device=self.device,
             progress=self.progress,
         )
-        exposure = self.exposure(MechanismTarget(ensemble, answers.choice))
-        sets = self._membership(ensemble, answers.choice)
+        noisy = adds_noise(answers.choice.build(ensemble.parts))
+        exposure = None if noisy else self.exposure(MechanismTarget(ensemble, answers.choice))
+        sets = [] if noisy else self._membership(ensemble, answers.choice)
         sections = {
             "utility": self._utility(answers),
             "exposure": None if exposure is None else exposure.to_json(),
@@ -58,8 +60,11 @@ class EnsembleAudit(AuditedRun):
             "disparity": None,
         }
         self.notes.append(
-            "Exposure and membership behind a mechanism are measured on the distribution that answers are "
-            "drawn from, which never leaves: they describe, and refute nothing."
+            "Noise is drawn anew for every answer, which has no fixed distribution: charges were recomputed, "
+            "and transcripts, exposure and membership were not measured."
+            if noisy
+            else "Exposure and membership behind a mechanism are measured on the distribution that answers "
+            "are drawn from, which never leaves: they describe, and refute nothing."
         )
         mechanism = {
             "name": answers.choice.label,

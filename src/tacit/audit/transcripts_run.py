@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from tacit.attacks.places import Place, Places
-from tacit.audit.realised_loss import LossCheck, RealisedLoss
+from tacit.audit.noise_losses import adds_noise, check_for
+from tacit.audit.realised_loss import RealisedLoss
 from tacit.audit.transcripts import TranscriptAudit, audit_transcripts, shared_confidence
 from tacit.audit.transcripts_worlds import Questions
 from tacit.audit.verdicts import Verdict
@@ -236,7 +237,8 @@ def _on_canaries(
     if not contexts:
         return None, {}, []
     secrets: list[float] = []
-    check = LossCheck(mechanism, parts=ensemble.parts)
+    noisy = adds_noise(mechanism)
+    check = check_for(mechanism, parts=ensemble.parts)
     worst: dict[int, tuple[float, CanaryContext, Place]] = {}
     progress.phase("recomputing losses on canaries", len(contexts))
     for context in contexts:
@@ -244,6 +246,8 @@ def _on_canaries(
         for members, public in _teacher_forced(ensemble, text, first=len(context.prompt) - 1):
             mixture = mixed(mechanism, members, public)
             losses = check.observe(members, public, mixture)
+            if noisy:  # one draw of noise is no distribution to compare transcripts by
+                continue
             tokens = torch.tensor(context.secret[written : written + len(public)])
             likely += float(mixture.pmf.gather(1, tokens[:, None]).log().sum())
             written += len(public)
@@ -251,7 +255,7 @@ def _on_canaries(
                 if context.part not in worst or loss > worst[context.part][0]:
                     place = Place(members[row].clone(), public[row].clone())
                     worst[context.part] = (loss, context, place)
-        secrets.append(min(0.0, likely))
+        secrets += [] if noisy else [min(0.0, likely)]
         progress.advance(1)
     ordered = sorted(worst.items(), key=lambda item: -item[1][0])
     return check.result(), {part: (context, place) for part, (_, context, place) in ordered}, secrets
@@ -264,7 +268,7 @@ def _on_held_out(
         return None
     text = held_out_text(run, ensemble.public.tokenizer, progress)
     blocks = blocks_of_text(text, ensemble.public, block_size=plan.block_size, progress=progress)
-    check = LossCheck(mechanism, parts=ensemble.parts)
+    check = check_for(mechanism, parts=ensemble.parts)
     count = min(plan.blocks, len(blocks))
     progress.phase("recomputing losses on held-out text", count)
     for block in range(count):

@@ -45,7 +45,7 @@ def run(
         Path | None, typer.Option(help="The word list of word canaries, one word per line, if it was yours.")
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="Of an ensemble: submix, certified or individual.")
+        str | None, typer.Option(help="Of an ensemble: submix, certified, individual, or a noise baseline.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Of an ensemble: the budget in nats.")] = None,
     queries: Annotated[int | None, typer.Option(help="Of an ensemble: answers the budget is for.")] = None,

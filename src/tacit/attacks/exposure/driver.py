@@ -242,7 +242,7 @@ def tree_for(
 def _require_words(
     manifest: CanaryManifest, words: Sequence[str] | None, tokenizer: PublicTokenizer
 ) -> Sequence[str]:
-    """The list that secrets were drawn from: the caller's, or the tokenizer's own, as `tacit corpus plant`."""
+    """The list that secrets were drawn from: the caller's, or as `tacit corpus plant` the tokenizer's own."""
     given = whole_words(tokenizer) if words is None else words
     if word_list_digest(given) == manifest.word_list:
         return given

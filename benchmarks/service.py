@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +98,15 @@ class Timings:
     seconds: float = 0.0
     first: list[float] = field(default_factory=list)
     between: list[float] = field(default_factory=list)
+
+    @classmethod
+    def sum(cls, rounds: Sequence[Timings]) -> Timings:
+        return cls(
+            sum(one.tokens for one in rounds),
+            sum(one.seconds for one in rounds),
+            [value for one in rounds for value in one.first],
+            [value for one in rounds for value in one.between],
+        )
 
     @property
     def rate(self) -> float:
@@ -185,6 +195,7 @@ def service(mechanism: str, slots: int, tokens: int, *, unwritten: bool = False)
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env={"GOMP_SPINCOUNT": "10000", **os.environ},  # as `tacit serve` has it
         ) as process:
             assert process.stdout is not None
             found = json.loads(process.stdout.readline())
@@ -204,19 +215,18 @@ def measure(mechanism: str, options: argparse.Namespace) -> None:
     ):
         for clients in (real, none):
             clients.closed(1, 1)  # warm
-        one = real.closed(1, options.rounds)
-        print(one.row("one client", None))
+        # In turn, so that a machine that slows down slows all of them.
+        alone: list[Timings] = []
         rates: dict[str, list[Timings]] = {"real": [], "none": []}
         for _ in range(options.rounds):
+            alone.append(real.closed(1, 2))
             rates["real"].append(real.closed(many, 2))
             rates["none"].append(none.closed(many, 2))
-        together = Timings(
-            sum(one.tokens for one in rates["real"]),
-            sum(one.seconds for one in rates["real"]),
-            [value for one in rates["real"] for value in one.first],
-            [value for one in rates["real"] for value in one.between],
-        )
+        one, together = Timings.sum(alone), Timings.sum(rates["real"])
+        print(one.row("one client", None))
         print(together.row(f"{many} clients, closed loop", one.rate))
+        ratios = [all_.rate / single.rate for all_, single in zip(rates["real"], alone, strict=True)]
+        print(f"{'':34} rounds: {', '.join(f'{ratio:.2f}x' for ratio in ratios)}")
         per_second = options.load * together.rate / tokens
         print(real.open(per_second, 3 * many).row(f"open loop, {per_second:.2f} requests/s", one.rate))
         shares = [1 - paid.rate / free.rate for paid, free in zip(rates["real"], rates["none"], strict=True)]

@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from tacit.errors import ModelError
+from tacit.models.ensemble import Ensemble
 from tacit.models.executor import EnsembleExecutor
 from tacit.models.loading import PublicModel, load_public_model
 from tests.models.ensembles import FAMILIES, adapter_folder, peft_logits
@@ -166,6 +167,25 @@ def test_bf16_is_the_same_up_to_its_precision(
     found = executor.prefill(slot, TEXTS[0])
     assert found.dtype == torch.bfloat16
     wanted = _expected(model, members, TEXTS[0])[:, -1]
+    assert float((found.float() - wanted).abs().max()) < 0.05 * float(wanted.abs().max())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bf16_texts_that_were_read_go_on_as_they_would_in_one_piece(
+    family: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The newest position attends in single precision, and reading ends before the last layer's output."""
+    model = request.getfixturevalue(family)
+    public = load_public_model(str(model), dtype=torch.bfloat16)
+    members = _members(model, tmp_path, 1)
+    ensemble = Ensemble(public, tuple(members), len(members), 1)
+    executor = ensemble.executor(slots=2, context=32)
+    slot = executor.open()
+    executor.read(slot, TEXTS[2][:-2])
+    executor.step([slot], TEXTS[2][-2:-1])
+    found = executor.step([slot], TEXTS[2][-1:])[:, 0]
+    assert found.dtype == torch.bfloat16  # an ensemble computes in what its public model was loaded in
+    wanted = _expected(model, members, TEXTS[2])[:, -1]
     assert float((found.float() - wanted).abs().max()) < 0.05 * float(wanted.abs().max())
 
 

@@ -615,3 +615,20 @@ def test_a_shorter_limit_than_then_cuts_what_is_told_again(place: NewPlace) -> N
         ((_, (long,)),) = answers(service, question(service, max_tokens=9, key="key", body=b"x"))
         ((_, (short,)),) = answers(service, question(service, max_tokens=2, key="key", body=b"x"))
     assert long.startswith(short)
+
+
+def test_a_question_that_fits_is_read_in_one_piece(place: NewPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a turn's budget is not spent on the beginning of the next question."""
+    with place("certified").service(slots=4, chunk=8) as service:
+        executor: Any = service.engine._executor
+        read, pieces = executor.read, []
+
+        def remembered(slot: int, tokens: Sequence[int]) -> None:
+            pieces.append(len(tokens))
+            read(slot, tokens)
+
+        monkeypatch.setattr(executor, "read", remembered)
+        ids = list(question(service).prompts[0])
+        asked = [question(service, prompts=[(ids * 9)[: length + 1]], max_tokens=1) for length in (6, 5, 20)]
+        answers(service, *asked)
+    assert sorted(pieces) == [4, 5, 6, 8, 8]

@@ -93,8 +93,10 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError:
         raise MissingExtra("tacit serve", "serve") from None
+    from tacit.models.process import apart, keep_freed_memory, wait_briefly
+
+    wait_briefly()
     from tacit.models.ensemble import load_ensemble
-    from tacit.models.process import apart, keep_freed_memory
     from tacit.prediction.accounts import model_of
     from tacit.serving.books import Books
     from tacit.serving.logs import log_to_stderr

@@ -77,19 +77,27 @@ def shared_mass(parts: int, cap: float) -> float:
 
 
 def weights_within(
-    pmfs: MemberPmfs, *, order: float, loss: Tensor | float, cap: float, k: int | None = None
+    pmfs: MemberPmfs,
+    *,
+    order: float,
+    loss: Tensor | float,
+    cap: float,
+    k: int | None = None,
+    wanted: Tensor | None = None,
 ) -> Tensor:
     """[N, k]: each slot's largest weight up to ``cap`` with l_i at most ``loss`` (a number, or [N, k]).
 
-    ``k`` is the number of slots of the whole mixture, where ``pmfs`` holds only some of them. The bound is
-    proven in double precision whatever the members came in: here it is the guarantee.
+    ``k`` is the number of slots of the whole mixture, where ``pmfs`` holds only some of them; nobody asks for
+    weights beyond those ``wanted`` [N, k]. The bound is proven in double precision whatever the members came
+    in: here it is the guarantee.
     """
     k = pmfs.parts.shape[1] if k is None else k
     c = shared_mass(k, cap)
     base = pmfs.public.unsqueeze(1)
     gap = pmfs.parts - base
     excess = allowed_excess(order, loss) / c
-    limit = torch.tensor(cap / (k * c), dtype=torch.float64)
+    limit = torch.tensor(cap, dtype=torch.float64) if wanted is None else wanted.clamp(max=cap)
+    limit = limit / (k * c)
     if order == 2:
         # m~ against r is w^2 sum d^2/r: no search. What is left to search is r against m~, in the precision
         # that members came in; one evaluation in double precision then proves the bound.

@@ -101,12 +101,12 @@ class SubMix:
             if self.weights == "symmetric":
                 gaps = torch.cat((-gaps, gaps), dim=2)
             weights = largest_weights(halves, gaps, pmfs.public, order=self.order, excess=excess, limit=limit)
-        if self.guard is not None:
-            # Room for the safety that is added to the charge, so that it stays within the guard.
-            room = max(0.0, (self.guard - 2 * ABSOLUTE_SAFETY) * (1 - 2 * RELATIVE_SAFETY))
-            guarded = weights_within(pmfs, order=self.order, loss=room, cap=self.cap)
-            weights = torch.minimum(weights, guarded)
-        return torch.where(pmfs.sound, weights, 0.0)
+        weights = torch.where(pmfs.sound, weights, 0.0)
+        if self.guard is None:
+            return weights
+        # Room for the safety that is added to the charge, so that it stays within the guard.
+        room = max(0.0, (self.guard - 2 * ABSOLUTE_SAFETY) * (1 - 2 * RELATIVE_SAFETY))
+        return weights_within(pmfs, order=self.order, loss=room, cap=self.cap, wanted=weights)
 
 
 def _per_part(parts: Tensor, weights: Tensor, base: Tensor, *, null: bool) -> tuple[Tensor, Tensor]:

@@ -41,12 +41,14 @@ class Ensemble:
         """Whether members are low-rank adapters, not whole models."""
         return all((folder / CONFIG_FILE).is_file() for folder in self.members if folder is not None)
 
-    def executor(self, *, slots: int, context: int, dtype: torch.dtype = torch.float32) -> EnsembleExecutor:
-        """All models in one forward pass."""
+    def executor(self, *, slots: int, context: int, dtype: torch.dtype | None = None) -> EnsembleExecutor:
+        """All models in one forward pass; None computes in what the public model was loaded in."""
+        dtype = dtype or self.public.model.dtype
         return EnsembleExecutor(self.public, self.members, slots=slots, context=context, dtype=dtype)
 
-    def lazy_executor(self, *, slots: int, context: int, dtype: torch.dtype = torch.float32) -> LazyExecutor:
+    def lazy_executor(self, *, slots: int, context: int, dtype: torch.dtype | None = None) -> LazyExecutor:
         """The public model and one part per token; needs one model per part."""
+        dtype = dtype or self.public.model.dtype
         if self.halves != 1:
             raise InputError("The lazy path needs one model per part; train with ensemble.halves: false.")
         return LazyExecutor(self.public, self.members, slots=slots, context=context, dtype=dtype)

@@ -147,22 +147,31 @@ class SlotPass(GroupedPass):
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """Each text against its own slot, all models of a layer at once."""
-        copies = self._memory.copies(layer)
-        query_CB, key_CB, value_CB = (
-            x.view(copies, len(self._slots), *x.shape[1:]) for x in (query, key, value)
-        )
+        query_CB = self._by_text(layer, query)
         out_CB = torch.empty_like(query_CB, memory_format=torch.contiguous_format)
-        for text, (slot, start) in enumerate(zip(self._slots, self._starts, strict=True)):
-            keys, values = self._memory.write(layer, slot, start, key_CB[:, text], value_CB[:, text])
+        for text, (keys, values) in enumerate(self._remember(layer, key, value)):
             out_CB[:, text] = attend_causally(query_CB[:, text], keys, values, scaling)
         return out_CB.flatten(0, 1)
 
+    def _remember(self, layer: int, key: Tensor, value: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Store each text's new keys and values, and give all that it has."""
+        key_CB, value_CB = self._by_text(layer, key), self._by_text(layer, value)
+        for text, (slot, start) in enumerate(zip(self._slots, self._starts, strict=True)):
+            yield self._memory.write(layer, slot, start, key_CB[:, text], value_CB[:, text])
+
+    def _by_text(self, layer: int, rows: Tensor) -> Tensor:
+        return rows.view(self._memory.copies(layer), len(self._slots), *rows.shape[1:])
+
 
 class ReadingPass(SlotPass):
-    """Tokens are read into slots, and nobody asks what comes next."""
+    """Tokens are read into slots, and nobody asks what comes next: the last keys and values are the end."""
 
-    def select(self, hidden: Tensor) -> Tensor:
-        """The head has nothing to do."""
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        """As ever, but in the last layer: what it would compute of them is for the head alone."""
+        if layer < self._memory.last_layer:
+            return super().attend(layer, query, key, value, scaling)
+        for _ in self._remember(layer, key, value):
+            pass
         raise BeforeHead
 
 

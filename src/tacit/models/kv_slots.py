@@ -85,6 +85,11 @@ class KVSlots:
         self._slots, self._context = slots, context
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
+    @property
+    def last_layer(self) -> int:
+        """The layer whose keys and values come last."""
+        return len(self._copies) - 1
+
     def copies(self, layer: int) -> int:
         """How many models keep keys and values of their own in a layer."""
         return self._copies[layer]

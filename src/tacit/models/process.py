@@ -1,11 +1,12 @@
-"""Two settings of a process that runs models, each worth a factor of two in mixing (benchmarks/mixing.py).
+"""Settings of a process that runs models, each worth a factor of two or more where it matters.
 
-Both are for the process as a whole, so that commands ask for them and the library does not.
+They are for the process as a whole, so that commands ask for them and the library does not.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,24 @@ _MMAP_THRESHOLD: Final = -3
 _ARENAS: Final = -8
 _KEPT_BYTES: Final = 2**30
 _LARGEST_FROM_HEAP: Final = 2**25  # the most that glibc takes
+
+# Longer than it takes to get from one operation to the next, far shorter than a turn of the scheduler.
+_SPINS: Final = "10000"
+
+
+def wait_briefly() -> bool:
+    """Let a thread that waits for another one's share of an operation go to sleep soon.
+
+    GNU's OpenMP spins for milliseconds. Where some other process takes a core meanwhile, and be it a client,
+    the thread that spins keeps the other core from the one it waits for: operations took 20 times as long
+    beside two busy processes, and with this twice. Before torch is loaded, and False after that; what the
+    environment says already stays.
+    """
+    if "torch" in sys.modules:
+        return False
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
+    return True
 
 
 def keep_freed_memory() -> bool:

@@ -307,12 +307,18 @@ class Engine:
             text.slot = self._executor.open()
 
     def _read_a_chunk(self) -> None:
-        """Read questions, all but their last token, which the next step reads with everybody else's."""
+        """Read questions, all but their last token, which the next step reads with everybody else's.
+
+        A piece that is longer than what is left of the budget waits for the next turn: in two pieces it
+        would keep everybody waiting for longer.
+        """
         budget = self._settings.chunk
         while self._reading and budget > 0:
             text = self._reading[0]
             tokens = text.tokens
-            piece = tokens[text.read : min(len(tokens) - 1, text.read + budget)]
+            piece = tokens[text.read : min(len(tokens) - 1, text.read + self._settings.chunk)]
+            if len(piece) > budget:
+                return
             if piece:
                 self._executor.read(text.slot, piece)
                 text.read += len(piece)

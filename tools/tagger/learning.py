@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.corpus.screening.tagger.features import ROWS, WordLists, word_rows
+from tacit.corpus.screening.tagger.features import ROWS, WordLists, plain_form, word_rows
 from tacit.corpus.screening.tagger.network import DILATIONS, TOP, UNIT
 from tacit.corpus.screening.tagger.tokens import split_tokens
 from tacit.corpus.screening.tagger.weights import EMBEDDED, FLAGS, LABELS, SHIFT, WIDTH
@@ -43,6 +43,7 @@ class Types:
         self.rows: list[NDArray[np.int64]] = []
         self.weights: list[NDArray[np.float32]] = []
         self.kinds: list[NDArray[np.int8]] = []  # 0 the word and its lists, 1 shape, 2 pieces
+        self.forgotten: list[float] = []  # how often the word is hidden in training
 
     def number(self, word: str) -> int:
         """Return a word's number, a new one where it is new."""
@@ -52,6 +53,9 @@ class Types:
             rows = word_rows(word, self._lists)
             own, pieces = (rows.word, *rows.lists), rows.pieces
             self.rows.append(np.array((*own, *rows.shape, *pieces), np.int64))
+            # Names are new every day, usual words are not: forgotten too often, they are taken for names.
+            usual = "common" in self._lists.on(plain_form(word)) or not word[0].isalpha()
+            self.forgotten.append(0.03 if usual else 0.25)
             ones = len(own) + len(rows.shape)
             self.weights.append(np.array([1.0] * ones + [1 / max(1, len(pieces))] * len(pieces), np.float32))
             self.kinds.append(np.array([0] * len(own) + [1] * len(rows.shape) + [2] * len(pieces), np.int8))
@@ -177,7 +181,8 @@ def collate(
     if rng is not None:
         kinds = np.concatenate([types.kinds[t] for t in distinct])
         fate = np.repeat(rng.random(len(distinct)), sizes)
-        weights = weights * ~(((kinds == 0) & (fate < 0.25)) | ((kinds == 2) & (fate > 0.95)))
+        hidden = np.repeat([types.forgotten[t] for t in distinct], sizes)
+        weights = weights * ~(((kinds == 0) & (fate < hidden)) | ((kinds == 2) & (fate > 0.95)))
     offsets = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     inputs = (rows, offsets, weights.astype(np.float32), places.reshape(numbers.shape), glued, inside)
     return [torch.from_numpy(array) for array in inputs], torch.from_numpy(labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -83,17 +83,21 @@ def write_sentence(template: str, values: Values) -> Example:
     return Example.of([piece for piece in pieces if piece[0]])
 
 
-def disturb(example: Example, rng: Random) -> Example:
-    """Write a text as people do: without capitals, all in capitals, with names in small letters."""
+def disturb(example: Example, rng: Random, everyday: Collection[str] = ()) -> Example:
+    """Write a text as people do: without capitals, all in capitals, with names in small letters.
+
+    A name of ``everyday`` words only (a firm called Fresh Bread, the state OR) is not learnt from without its
+    capitals: nothing tells it from the words.
+    """
     kind = rng.random()
     if kind < 0.17:
-        return _same_length(example, example.text.lower())
+        return _doubted(_same_length(example, example.text.lower()), everyday)
     if kind < 0.20:
         return _same_length(example, example.text.upper())
     if kind < 0.22:
         return _same_length(example, example.text.title())
     if kind < 0.29:
-        return _each_span(example, rng, 0.7, str.lower)
+        return _doubted(_each_span(example, rng, 0.7, str.lower), everyday)
     if kind < 0.32:
         return _each_span(example, rng, 0.5, str.upper)
     if kind < 0.36:
@@ -108,14 +112,23 @@ def _cut(example: Example, end: int) -> Example:
     return Example(example.text[:end], tuple(span for span in spans if span.start < span.end))
 
 
+def _doubted(example: Example, everyday: Collection[str]) -> Example:
+    def doubtful(span: Span) -> bool:
+        text = example.text[span.start : span.end]
+        return text.islower() and all(word in everyday for word in _WORD.findall(text))
+
+    spans = (replace(span, label="?") if doubtful(span) else span for span in example.spans)
+    return Example(example.text, tuple(spans))
+
+
 def _same_length(example: Example, text: str) -> Example:
     return Example(text, example.spans) if len(text) == len(example.text) else example
 
 
-def _each_span(example: Example, rng: Random, chance: float, change: object) -> Example:
+def _each_span(example: Example, rng: Random, chance: float, change: Callable[[str], str]) -> Example:
     text = example.text
     for span in example.spans:
-        changed = change(text[span.start : span.end])  # type: ignore[operator]
+        changed = change(text[span.start : span.end])
         if rng.random() < chance and len(changed) == span.end - span.start and span.label != "CODE":
             text = text[: span.start] + changed + text[span.end :]
     return Example(text, example.spans)

@@ -48,6 +48,7 @@ class Sources:
 
 CORPORA = ("wikigold", "multiwoz", "customersim", "patents", "wikitext")
 MASKED = 0.3  # of the texts have masks in them
+EVERYDAY = ("items", "verbs", "adjectives", "number words")
 SHARES = {
     "templates": 0.62,
     "wikigold": 0.16,
@@ -111,10 +112,13 @@ def _train(paths: dict[str, Path | None], plan: Plan, say: Callable[[str], None]
     say(f"sources: { {kind: len(found) for kind, found in sources.kinds.items()} }")
     lists = word_lists(values, paths)
     types = Types(WordLists.of(lists))
+    everyday = frozenset(lists["frequent"]).union(*(values.words[name] for name in EVERYDAY))
     say(f"lists: { {name: len(words) for name, words in lists.items()} }")
 
     def learned(count: int, epochs: int) -> Learner:
-        encoded = [types.encode(example) for example in training_texts(sources, values, count, plan.seed)]
+        encoded = [
+            types.encode(example) for example in training_texts(sources, values, everyday, count, plan.seed)
+        ]
         tokens = sum(len(text.types) for text in encoded)
         say(f"{len(encoded):,} texts, {tokens:,} tokens, {len(types.rows):,} words")
         return learn(
@@ -130,7 +134,8 @@ def _train(paths: dict[str, Path | None], plan: Plan, say: Callable[[str], None]
     learner = learned(plan.texts, plan.epochs)
     arrays = whole_numbers(learner)
     calibration = [
-        types.encode(example) for example in calibration_texts(sources, values, min(plan.texts, 6000))
+        types.encode(example)
+        for example in calibration_texts(sources, values, everyday, min(plan.texts, 6000))
     ]
     arrays["scores"] = calibrated(learner, calibration, types)
     arrays |= {f"list-{name}": bits for name, bits in WordLists.of(lists).bits.items()}
@@ -217,7 +222,9 @@ def taught(teacher: Learner, sentences: list[str], types: Types) -> list[Example
     return examples
 
 
-def training_texts(sources: Sources, values: Values, count: int, seed: int) -> list[Example]:
+def training_texts(
+    sources: Sources, values: Values, everyday: frozenset[str], count: int, seed: int
+) -> list[Example]:
     """Draw texts in their shares; some are two or three that follow each other."""
     rng = Random(f"texts {seed}")
     templates = [template for template in read_templates() if not is_held_out(template)]
@@ -230,7 +237,7 @@ def training_texts(sources: Sources, values: Values, count: int, seed: int) -> l
             if kind == "templates"
             else rng.choice(sources.kinds[kind])
         )
-        return disturb(drawn, rng)
+        return disturb(drawn, rng, everyday)
 
     texts = []
     for _ in range(count):
@@ -241,11 +248,13 @@ def training_texts(sources: Sources, values: Values, count: int, seed: int) -> l
     return texts
 
 
-def calibration_texts(sources: Sources, values: Values, count: int) -> list[Example]:
+def calibration_texts(
+    sources: Sources, values: Values, everyday: frozenset[str], count: int
+) -> list[Example]:
     """Draw texts of templates and documents that were not learnt from."""
     rng = Random("calibration")
     templates = [template for template in read_templates() if is_held_out(template)]
-    texts = [disturb(write_sentence(rng.choice(templates), values), rng) for _ in range(count)]
+    texts = [disturb(write_sentence(rng.choice(templates), values), rng, everyday) for _ in range(count)]
     for found in sources.held_out.values():
         texts += rng.sample(found, min(len(found), count // 4))
     return texts

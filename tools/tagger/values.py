@@ -321,14 +321,18 @@ class Values:
         else:
             city, code = self.city(), self.postcode()
             city = city.upper() if self._happens(0.15) else city
-            state = rng.choice((rng.choice(self.pools.state_codes), self.state(), numbers.filled("??", rng)))
+            state = rng.choice((rng.choice(self.pools.state_codes), self.state(), self.any("provinces")))
             forms = (
                 f"{city}, {state} {code}", f"{city} {state} {code}", f"{code} {city}", f"{code} {city}", city,
                 f"{city}\n{code}", f"{code}\n{city}", f"{city} {code}", f"{code}-{city}", f"{city}, {code}",
                 f"{city}\n{state}\n{code}", f"{code} {city} ({state})", f"{city} - {state}\n{code}",
-                f"{self.any('cities')}\n{city}\n{code}",
+                f"{self.any('cities')}\n{city}\n{code}", f"{code}-{city} {state}", f"{city}-{state}\n{code}",
+                f"{city}, {state}\n{code}", f"{code} {city} {rng.choice('CKNSVØ')}",
+                f"{self.city()}\n{city} {code}",
             )  # fmt: skip
             address = f"{self.street()}\n{rng.choice(forms)}"
+            if self._happens(0.05):  # as in Hungary, the town first
+                address = f"{code} {city}\n{self.street()}"
             if self._happens(0.06):
                 address = f"{self.any('buildings')} {rng.choice(LETTERS)}\n{address}"
         if self._happens(0.22):

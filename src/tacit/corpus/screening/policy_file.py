@@ -26,6 +26,7 @@ from tacit.corpus.screening.phrases import Gazetteer
 from tacit.corpus.screening.policy import Policy
 from tacit.corpus.screening.regexes import RegexScorer
 from tacit.corpus.screening.scores import Scorer
+from tacit.corpus.screening.tagger import CONSERVATIVE, REDACT
 from tacit.corpus.screening.tagger_rules import PAPER_CONSERVATIVE, PAPER_REDACT, Rule
 from tacit.errors import InputError, RecipeError
 from tacit.recipes import first_problem, read_mapping
@@ -167,7 +168,7 @@ class PolicySection(Section):
 
 
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "default": {"redact": 0.5, "conservative": 0.1, "scorers": ["patterns", "embedded"]},
+    "default": {"redact": REDACT, "conservative": CONSERVATIVE, "scorers": ["patterns", "embedded"]},
     "patterns": {"redact": 0.5, "conservative": 0.5, "scorers": ["patterns"]},
     "paper": {"redact": PAPER_REDACT, "conservative": PAPER_CONSERVATIVE, "scorers": ["patterns"]},
     "spans": {"redact": 0.5, "conservative": 0.5, "scorers": ["spans"]},

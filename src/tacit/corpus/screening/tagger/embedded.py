@@ -22,7 +22,7 @@ from tacit.corpus.screening.tagger.weights import (
     load_weights,
 )
 
-REDACT, CONSERVATIVE = 0.5, 0.03
+REDACT, CONSERVATIVE = 0.3, 0.02
 """Defaults for pi and pi_c; docs/tagger.md says how they were chosen."""
 
 LOWEST = 0.001

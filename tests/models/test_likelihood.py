@@ -26,7 +26,7 @@ from tacit.models.loading import load_public_model
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks even for tiny inputs."""
-    monkeypatch.setattr(likelihood, "_LOGITS_HELD", 40)
+    monkeypatch.setattr(likelihood, "LOGITS_HELD", 40)
     monkeypatch.setattr(likelihood, "_BLOCK", 4)
 
 
@@ -203,7 +203,7 @@ def test_laws_and_logits_of_models_equal_their_own(tiny_model: Path) -> None:
     assert_laws(loss.laws(lambda: model(input_ids=ids).logits, labels), whole, labels, 1e-4)
     seen = torch.zeros(labels.numel(), dtype=torch.bool)
     for rows, logits in loss.labelled_logits(lambda: model(input_ids=ids).logits, labels):
-        assert logits.numel() <= max(likelihood._LOGITS_HELD, logits.shape[1])
+        assert logits.numel() <= max(likelihood.LOGITS_HELD, logits.shape[1])
         torch.testing.assert_close(logits, whole.flatten(0, 1)[rows], rtol=1e-4, atol=1e-4)
         seen[rows] = True
     assert torch.equal(seen, labels.flatten() != NO_LABEL)

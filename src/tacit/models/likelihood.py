@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from tacit.errors import ModelError
 
 NO_LABEL = -100
-_LOGITS_HELD = 64 << 20  # at most this many at a time: 256 MB in fp32
+LOGITS_HELD = 64 << 20  # at most this many at a time: 256 MB in fp32
 _BLOCK = 2048  # tokens of the vocabulary at a time: block and weights stay in cache between operations
 _LAW_ROWS = 512  # rows whose laws are computed at a time: two blocks of them are held
 _NO_WEIGHT = -200.0  # exp of it is 0 in fp32; 0 times minus infinity would be no number
@@ -43,7 +43,7 @@ class Head:
     @property
     def rows(self) -> int:
         """Rows of hidden states whose logits may be held at a time."""
-        return max(1, _LOGITS_HELD // len(self.weight))
+        return max(1, LOGITS_HELD // len(self.weight))
 
     @property
     def blocks(self) -> list[slice]:
@@ -173,7 +173,7 @@ class NextTokenLoss:
         predictions = self._predictions(logits)
         index = (labels.reshape(-1) != NO_LABEL).nonzero().squeeze(1)
         size = predictions.blocks[-1].stop
-        for rows in torch.split(index, max(1, _LOGITS_HELD // size)):
+        for rows in torch.split(index, max(1, LOGITS_HELD // size)):
             chosen = predictions.rows(rows)
             whole = torch.empty(len(rows), size, dtype=torch.float32, device=labels.device)
             for block in predictions.blocks:

@@ -127,6 +127,7 @@ def trainer_for(
         StepPerformance(
             "book-keeping" if performance.engine == "bookkeeping" else performance.engine,
             performance.microbatch or _DEFAULT_ROWS,
+            prepared.recipe.training.block_size,
         ),
         public_optimiser=public_optimiser,
         secure_noise=section.secure_noise,
@@ -136,7 +137,9 @@ def trainer_for(
 
 def objective_for(task: NextTokenTask) -> NextTokenObjective:
     """The loss of each example, through the trunk where there is one."""
-    return NextTokenObjective(task.model, task.logits, autocast=task.autocast)
+    return NextTokenObjective(
+        task.model, task.logits, autocast=task.autocast, inputs_suffice=task.inputs_suffice
+    )
 
 
 def guarantee_of(prepared: Prepared, plan: PrivacyPlan) -> Guarantee:

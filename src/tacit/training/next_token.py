@@ -62,6 +62,11 @@ class NextTokenTask:
                 progress=progress,
             )
 
+    @property
+    def inputs_suffice(self) -> bool:
+        """Whether `logits` takes any rows: with a cached trunk it takes only those that were cached."""
+        return self._trunk is None
+
     def make_batch(self, rows: IntArray) -> Batch:
         """Some of the rows it learns from, as the model takes them."""
         return self.batch_of(self._rows, rows)

@@ -21,6 +21,7 @@ from tacit.training.private_steps.clipping import GradientSum
 from tacit.training.private_steps.loop_engine import LoopEngine
 from tacit.training.private_steps.objective import labels_per_row
 from tests.training.private_steps.small import (
+    VOCABULARY,
     Capture,
     Text,
     assert_close,
@@ -111,7 +112,7 @@ class Booked:
         keeper = BookKeeper(model, head if trained_head else None)
         with keeper.attached() as books:
             books.open(len(batch.labels))
-            objective.head_loss = BookedHeadLoss(books) if trained_head else None
+            objective.head_loss = BookedHeadLoss(books, VOCABULARY) if trained_head else None
             objective.weighted(batch, row_weights).backward()  # type: ignore[no-untyped-call]
         self.norms = books.norms()
         self._books, self._model = books, model

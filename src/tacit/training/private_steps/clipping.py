@@ -25,7 +25,7 @@ def clip_factors(norms: Tensor, privacy: StepPrivacy) -> Tensor:
 
 
 class ParameterSum:
-    """The sum for one parameter. What is added first overwrites: memory is not cleared for it."""
+    """The sum for one parameter. What is added first overwrites: memory need not be cleared or read."""
 
     def __init__(self, parameter: nn.Parameter) -> None:
         self._total = torch.empty_like(

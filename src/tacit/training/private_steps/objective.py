@@ -35,6 +35,8 @@ class NextTokenObjective:
         model: the causal language model, or PEFT's wrapper of it.
         forward: logits of a batch; by default the model's own. A task with a cached trunk brings its own.
         autocast: compute in bf16 what autocast takes.
+        inputs_suffice: whether ``forward`` needs nothing but a batch's inputs, so that made-up rows will do
+            to measure it. A cached trunk knows only its own rows.
     """
 
     def __init__(
@@ -43,10 +45,12 @@ class NextTokenObjective:
         forward: Callable[[Batch], Tensor] | None = None,
         *,
         autocast: bool = False,
+        inputs_suffice: bool | None = None,
     ) -> None:
         self._model = model
         self._forward = forward or self._own_logits
         self._autocast = autocast
+        self.inputs_suffice = forward is None if inputs_suffice is None else inputs_suffice
         self._loss = NextTokenLoss(model)
         self.head_loss: HeadLoss | None = None  # set by an engine that keeps books of the head
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,29 +13,14 @@ from torch import nn
 
 from tacit.errors import InputError, ModelError, TrainingDiverged
 from tacit.training.encoding import Batch, IntArray
-from tacit.training.private_steps.book_keeping.engine import BookKeepingEngine
+from tacit.training.private_steps.choice import Choice, StepPerformance, Workshop, choose
 from tacit.training.private_steps.clipping import GradientSum
 from tacit.training.private_steps.engine import Engine, StepTally
 from tacit.training.private_steps.examples import Examples
-from tacit.training.private_steps.loop_engine import LoopEngine
 from tacit.training.private_steps.noise import GeneratorNoise, Noisy, SystemNoise
 from tacit.training.private_steps.objective import Objective, labels_per_row
 from tacit.training.private_steps.sampling import PoissonSampler
 from tacit.training.private_steps.settings import PrivateAccount, StepPrivacy
-
-EngineName = Literal["auto", "book-keeping", "loop"]
-
-
-@dataclass(frozen=True)
-class StepPerformance:
-    """What changes time and memory, and nothing about the result but for rounding.
-
-    engine      book-keeping, loop, or auto: whichever is faster on synthetic rows (never on private ones)
-    microbatch  most rows that are computed at once
-    """
-
-    engine: EngineName = "auto"
-    microbatch: int = 16
 
 
 class PrivateTrainer:
@@ -91,23 +76,20 @@ class PrivateTrainer:
         self._sampler = PoissonSampler(privacy, seed)
         self._noise = Noisy(SystemNoise() if secure_noise else GeneratorNoise(seed))
         self._total = GradientSum(self._parameters)
-        self._loop = LoopEngine(
-            self._parameters,
-            objective,
-            examples.make_batch,
-            privacy,
-            rows_at_once=self._performance.microbatch,
-        )
-        self._engine: Engine = self._loop
-        if self._performance.engine != "loop":
-            self._engine = BookKeepingEngine(model, objective, examples.make_batch, privacy)
+        self._workshop = Workshop(model, objective, privacy, measures=seed is None)
+        self._use(choose(self._workshop, self._performance))
         self._steps = 0
         self._in_public = False
 
     @property
     def engine(self) -> str:
         """Which engine computes examples of one row."""
-        return self._engine.name
+        return self._choice.engine
+
+    @property
+    def choice(self) -> Choice:
+        """The engine that computes examples of one row, and how many it takes at once."""
+        return self._choice
 
     @property
     def account(self) -> PrivateAccount:
@@ -144,7 +126,7 @@ class PrivateTrainer:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs beside weights and optimiser: the account. Noise is never saved."""
-        return {"account": self.account.to_json()}
+        return {"account": self.account.to_json(), "engine": asdict(self._choice)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved account, which must be of the same mechanism."""
@@ -158,14 +140,24 @@ class PrivateTrainer:
                 f"{saved.noise_multiplier}; a run goes on only with the settings it began with."
             )
         self._steps = saved.steps
+        if self._performance.engine == "auto" and "engine" in state:
+            self._use(_saved_choice(state))  # measured anew it might be another, with other rounding
+
+    def _use(self, choice: Choice) -> None:
+        self._choice = choice
+        make_batch = self._examples.make_batch
+        self._loop = self._workshop.loop(make_batch, choice.microbatch)
+        self._engine: Engine = self._loop
+        if choice.engine == "book-keeping":
+            self._engine = self._workshop.book_keeping(make_batch)
 
     def _add_examples(self, chosen: IntArray, total: GradientSum, tally: StepTally) -> None:
         rows = [self._examples.rows[example] for example in chosen]
         single = np.array([own[0] for own in rows if len(own) == 1], dtype=np.int64)
         # Like lengths together: less padding. The order of a sum changes nothing but its rounding.
         single = single[np.argsort(self._examples.lengths[single], kind="stable")]
-        for begin in range(0, len(single), self._performance.microbatch):
-            self._engine.add_rows(single[begin : begin + self._performance.microbatch], total, tally)
+        for begin in range(0, len(single), self._choice.microbatch):
+            self._engine.add_rows(single[begin : begin + self._choice.microbatch], total, tally)
         for own in rows:
             if len(own) > 1:
                 self._loop.add_whole(own, np.zeros(len(own), np.int64), total, tally)
@@ -220,6 +212,13 @@ class PublicSteps:
             raise TrainingDiverged("The gradient of a public step is not finite; lower the learning rate.")
         self._optimiser.step()
         return total
+
+
+def _saved_choice(state: dict[str, Any]) -> Choice:
+    try:
+        return Choice(**state["engine"])
+    except TypeError:
+        raise InputError("The saved engine of the private steps is damaged; begin again.") from None
 
 
 def _forget_gradients(parameters: Sequence[nn.Parameter]) -> None:

@@ -26,6 +26,7 @@ from tacit.training.private_steps.book_keeping.layers import (
     RecordedRMSNorm,
 )
 from tacit.training.private_steps.book_keeping.low_rank import RecordedLowRank
+from tacit.training.private_steps.book_keeping.products import Inner
 from tacit.training.private_steps.book_keeping.recurrent import recorded_lstm
 
 Forward = Callable[..., Any]
@@ -38,12 +39,13 @@ class BookKeeper:
     Args:
         model: the model; which parameters are trained must not change afterwards.
         head: the output layer, where the objective runs it outside of the model and keeps its books itself.
+        inner: another library's inner products, where they are faster than torch's.
 
     Raises:
         ModelError: a trained parameter belongs to a layer without a rule.
     """
 
-    def __init__(self, model: nn.Module, head: nn.Module | None = None) -> None:
+    def __init__(self, model: nn.Module, head: nn.Module | None = None, inner: Inner | None = None) -> None:
         names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
         users: dict[nn.Parameter, int] = dict.fromkeys(names, 0)
         self._layers: list[tuple[nn.Module, Rule]] = []
@@ -65,7 +67,7 @@ class BookKeeper:
                 own = set(_direct(module))
             for parameter in own:
                 users[parameter] += 1
-        self.books = Books(names, {parameter for parameter, count in users.items() if count > 1})
+        self.books = Books(names, {parameter for parameter, count in users.items() if count > 1}, inner)
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[Books]:

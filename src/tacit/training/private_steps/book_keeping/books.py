@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from tacit.errors import ModelError
 from tacit.training.private_steps.book_keeping.ghost import (
     Gram,
+    Grams,
     cross_terms,
     instantiated,
     is_smaller_whole,
     lookup_squares,
     outer_squares,
 )
+from tacit.training.private_steps.book_keeping.products import Inner
 from tacit.training.private_steps.clipping import GradientSum, ParameterSum
 
 
@@ -76,14 +78,15 @@ class Dense(Protocol):
 class GramCache:
     """Gram matrices by tensor: layers that share an input, or a residual's gradient, share them too."""
 
-    def __init__(self) -> None:
+    def __init__(self, how: Grams) -> None:
+        self.how = how
         self._known: dict[tuple[int, torch.Size, tuple[int, ...]], tuple[Tensor, Gram]] = {}
 
     def of(self, vectors: Tensor) -> Gram:
         """The Gram matrix over positions of [B, T, X]."""
         key = (vectors.data_ptr(), vectors.shape, vectors.stride())
         if key not in self._known:  # the tensor is kept too, or its address could be given to another
-            self._known[key] = (vectors, Gram(vectors))
+            self._known[key] = (vectors, Gram(vectors, self.how))
         return self._known[key][1]
 
 
@@ -163,11 +166,14 @@ class _Page:
 class Books:
     """The pages of all trained parameters, for the rows of one microbatch."""
 
-    def __init__(self, names: dict[nn.Parameter, str], shared: set[nn.Parameter]) -> None:
+    def __init__(
+        self, names: dict[nn.Parameter, str], shared: set[nn.Parameter], inner: Inner | None = None
+    ) -> None:
+        self.how = Grams(inner)
         self._names = names
         self._shared = shared
         self._pages: dict[nn.Parameter, _Page] = {}
-        self._grams = GramCache()
+        self._grams = GramCache(self.how)
         self._room = Room()
         self.examples = 0
 
@@ -240,7 +246,7 @@ class Books:
     def close(self) -> None:
         """Forget everything: pages hold activations of private text."""
         self._pages = {}
-        self._grams = GramCache()
+        self._grams = GramCache(self.how)
 
     def _page(self, parameter: nn.Parameter) -> _Page:
         if parameter not in self._pages:

@@ -11,6 +11,7 @@ from tacit.errors import ModelError
 from tacit.training.encoding import Batch, IntArray
 from tacit.training.private_steps.book_keeping.attaching import BookKeeper
 from tacit.training.private_steps.book_keeping.head import BookedHeadLoss
+from tacit.training.private_steps.book_keeping.products import Inner
 from tacit.training.private_steps.clipping import GradientSum, clip_factors
 from tacit.training.private_steps.engine import StepTally
 from tacit.training.private_steps.objective import NextTokenObjective, Objective, labels_per_row
@@ -32,6 +33,7 @@ class BookKeepingEngine:
         objective: Objective,
         make_batch: Callable[[IntArray], Batch],
         privacy: StepPrivacy,
+        inner: Inner | None = None,
     ) -> None:
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._objective = objective
@@ -40,14 +42,19 @@ class BookKeepingEngine:
         head = objective.head if isinstance(objective, NextTokenObjective) else None
         if head is not None and not any(own.requires_grad for own in head.parameters()):
             head = None  # the ordinary loss gives a frozen head no gradient anyway
-        self._keeper = BookKeeper(model, head)
-        self._head_loss = None if head is None else BookedHeadLoss(self._keeper.books)
+        self._keeper = BookKeeper(model, head, inner)
+        self._head_loss = None if head is None else BookedHeadLoss(self._keeper.books, len(head.weight))
 
     def add_rows(self, rows: IntArray, into: GradientSum, tally: StepTally) -> None:
         """Every row is an example of its own."""
         if not len(rows):
             return
         batch = self._make_batch(rows)
+        if len(rows) > 1 and self._head_loss is not None and not self._head_loss.has_room_for(batch.labels):
+            half = len(rows) // 2
+            self.add_rows(rows[:half], into, tally)
+            self.add_rows(rows[half:], into, tally)
+            return
         labels = labels_per_row(batch)
         weights = torch.ones_like(labels, dtype=torch.float32)
         if self._privacy.loss == "mean":

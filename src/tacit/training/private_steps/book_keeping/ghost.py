@@ -13,25 +13,60 @@ Shapes: B examples, T and S positions, R and C rows and columns of the matrix.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from tacit.training.private_steps.book_keeping.products import Inner, torch_inner
+
 _MARGIN = 2.0**-23
 _STAIR = 32  # positions of a stair: narrower products are slow, and T / 32 of them save nearly half
+_LONG_STAIR = 128  # where a product is fast but calling it is not
+_LONG_VECTOR = 4096  # from which half of that is long enough
+
+
+class Grams:
+    """How Gram matrices are computed: staircases, since what lies above the diagonal is there by symmetry.
+
+    ``inner`` is another library's product of contiguous rows, where it is faster than torch's.
+    """
+
+    def __init__(self, inner: Inner | None) -> None:
+        self._inner = inner
+
+    def stairs(self, time: int, width: int = 0) -> list[tuple[int, int]]:
+        """Positions in at most four runs; a Gram matrix is computed from each run to all positions before."""
+        long = _LONG_STAIR // 2 if width >= _LONG_VECTOR else _LONG_STAIR
+        count = min(4, time // _STAIR) if self._inner is None else min(2, time // long)
+        cuts = [time * number // max(1, count) for number in range(max(1, count) + 1)]
+        return list(pairwise(cuts))
+
+    def of_example(self, vectors_TX: Tensor, stairs: Sequence[tuple[int, int]]) -> list[Tensor]:
+        """The stairs [t, T so far] of one example."""
+        inner = self._inner
+        if inner is None or len(vectors_TX) < _STAIR or not vectors_TX.is_contiguous():
+            inner = torch_inner
+        return [inner(vectors_TX[begin:end], vectors_TX[:end]) for begin, end in stairs]
+
+    def of(self, vectors_BTX: Tensor) -> list[Tensor]:
+        """The stairs [B, t, T so far] of all examples."""
+        time = vectors_BTX.shape[1]
+        stairs = self.stairs(time)
+        if self._inner is not None and time >= _STAIR:
+            examples = [self.of_example(own, stairs) for own in vectors_BTX.contiguous()]
+            return [torch.stack(stair) for stair in zip(*examples, strict=True)]
+        across = vectors_BTX.transpose(1, 2)
+        return [torch.bmm(vectors_BTX[:, begin:end], across[:, :, :end]) for begin, end in stairs]
 
 
 class Gram:
-    """Inner products of all pairs of positions, as a staircase: what lies above it is there by symmetry."""
+    """Inner products of all pairs of positions of every example."""
 
-    def __init__(self, vectors_BTX: Tensor) -> None:
-        time = vectors_BTX.shape[1]
-        self._stairs = stairs(time)
-        across = vectors_BTX.transpose(1, 2)
-        self._products = [
-            torch.bmm(vectors_BTX[:, begin:end], across[:, :, :end]) for begin, end in self._stairs
-        ]
+    def __init__(self, vectors_BTX: Tensor, grams: Grams) -> None:
+        self._stairs = grams.stairs(vectors_BTX.shape[1])
+        self._products = grams.of(vectors_BTX)
 
     def lengths(self) -> Tensor:
         """Norm of every position's vector, [B, T]."""
@@ -48,13 +83,6 @@ class Gram:
             product = mine * theirs
             total = total + 2 * product.sum(dim=(1, 2)) - product[:, :, begin:].sum(dim=(1, 2))
         return total
-
-
-def stairs(time: int) -> list[tuple[int, int]]:
-    """Positions in at most four runs of at least 32."""
-    count = max(1, min(4, time // _STAIR))
-    cuts = [time * number // count for number in range(count + 1)]
-    return list(pairwise(cuts))
 
 
 def outer_squares(rows: Gram, columns: Gram) -> Tensor:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tacit.models.likelihood import NO_LABEL, Head, Normaliser
+from tacit.models.likelihood import LOGITS_HELD, NO_LABEL, Head, Normaliser
 from tacit.training.private_steps.book_keeping.books import Books, GramCache, Lookup, Room
-from tacit.training.private_steps.book_keeping.ghost import margin, stairs
+from tacit.training.private_steps.book_keeping.ghost import Grams, margin
 from tacit.training.private_steps.clipping import ParameterSum
 
 _CACHED_LOGITS = 1 << 22  # 16 MB
@@ -54,9 +54,14 @@ class HeadEntry:
 class BookedHeadLoss:
     """Weighted sum of next-token losses whose head keeps books; stands in for `NextTokenLoss.summed`."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: Books, vocabulary: int) -> None:
         self._books = books
+        self._vocabulary = vocabulary
         self._room = Room()
+
+    def has_room_for(self, labels: Tensor) -> bool:
+        """Whether the logits of so many positions may be held; for one example they always are."""
+        return labels.numel() * self._vocabulary <= LOGITS_HELD
 
     def __call__(self, hidden: Tensor, head: nn.Linear, labels: Tensor, weights: Tensor) -> Tensor:
         """The loss, differentiable in the hidden states; the head goes into the books."""
@@ -104,7 +109,7 @@ class _HeadLoss(torch.autograd.Function):
             for example in range(group.start, group.stop):
                 own = slice(*spans[example])
                 if weight.requires_grad:
-                    squares[example] = _squares(gradients_NV[own], wide_ND[own])
+                    squares[example] = _squares(gradients_NV[own], wide_ND[own], books.how)
                 if biases is not None:
                     torch.sum(gradients_NV[own], dim=0, out=biases[example])
         ctx.found = (
@@ -154,13 +159,13 @@ def _logits_to_gradients(
     return normaliser.losses() * weights_N
 
 
-def _squares(gradients_TV: Tensor, hidden_TD: Tensor) -> Tensor:
+def _squares(gradients_TV: Tensor, hidden_TD: Tensor, how: Grams) -> Tensor:
     """Squared norm of one example's gradient of the head, by Gram matrices as in `ghost`, with its margin."""
     total = torch.zeros((), device=hidden_TD.device)
     lengths: list[Tensor] = []
-    for begin, end in stairs(len(gradients_TV)):
-        logits = gradients_TV[begin:end] @ gradients_TV[:end].T
-        states = hidden_TD[begin:end] @ hidden_TD[:end].T
+    stairs = how.stairs(*gradients_TV.shape)
+    both = how.of_example(gradients_TV, stairs), how.of_example(hidden_TD, stairs)
+    for logits, states, (begin, _) in zip(*both, stairs, strict=True):
         product = logits * states
         total += 2 * product.sum() - product[:, begin:].sum()
         lengths.append((logits[:, begin:].diagonal() * states[:, begin:].diagonal()).clamp(min=0).sqrt())

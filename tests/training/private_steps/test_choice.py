@@ -1,0 +1,168 @@
+"""Which engine runs: measured on made-up rows, never on private ones, and never where a run is seeded."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import InputError
+from tacit.training.encoding import Batch, IntArray
+from tacit.training.private_steps import (
+    Choice,
+    Examples,
+    NextTokenObjective,
+    PrivateTrainer,
+    StepPerformance,
+    choice,
+)
+from tacit.training.private_steps.book_keeping import products
+from tacit.training.private_steps.book_keeping.ghost import Gram, Grams, outer_squares
+from tacit.training.private_steps.choice import Workshop, choose
+from tests.training.private_steps.small import Capture, Text, assert_close, gpt2, llama, lstm, privacy
+
+
+def _no_row(_: IntArray) -> NoReturn:
+    raise AssertionError("a private row was looked at")
+
+
+def trainer_for(model: nn.Module, engine: str = "auto", *, seed: int | None = None) -> PrivateTrainer:
+    examples = Examples([np.array([0])], np.array([5]), _no_row)
+    return PrivateTrainer(
+        model,
+        NextTokenObjective(model),
+        Capture(model),
+        examples,
+        privacy(1),
+        StepPerformance(engine, 4, 8),  # type: ignore[arg-type]
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("faster", ["loop", "book-keeping"])
+def test_the_faster_engine_is_chosen_without_a_look_at_the_examples(
+    faster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(engine: object, rows: int, total: object) -> float:
+        return 1.0 / rows if type(engine).__name__.lower().startswith(faster[:4]) else 2.0
+
+    monkeypatch.setattr(choice, "_seconds_per_row", seconds)
+    trainer = trainer_for(gpt2())
+    assert trainer.choice == Choice(faster, 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", [gpt2, llama, lstm])
+def test_measuring_leaves_the_model_and_its_randomness_as_they_were(model: type) -> None:
+    built = model()
+    before = {name: value.clone() for name, value in built.state_dict().items()}
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    trainer = trainer_for(built)
+    assert trainer.choice.microbatch in (4, 2, 1)
+    assert torch.rand(1) == expected
+    assert all(parameter.grad is None for parameter in built.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in built.state_dict().items())
+
+
+def test_a_seeded_run_is_not_chosen_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    def clock(*_: object) -> NoReturn:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(choice, "_seconds_per_row", clock)
+    monkeypatch.setattr(choice, "faster_inner", clock)
+    assert trainer_for(gpt2(), seed=1).choice == Choice("book-keeping", 4)
+
+
+class Odd(nn.Linear):
+    """A layer that computes something else."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return 2 * super().forward(input)
+
+
+def test_a_layer_without_a_rule_leaves_the_loop() -> None:
+    model = llama()
+    model.model.layers[0].mlp.up_proj = Odd(16, 24, bias=False)
+    assert trainer_for(model).choice == Choice("loop", 4)
+
+
+def test_rows_of_a_cached_trunk_are_not_made_up() -> None:
+    model = gpt2()
+
+    def forward(batch: Batch) -> NoReturn:
+        raise AssertionError("measured")
+
+    workshop = Workshop(model, NextTokenObjective(model, forward), privacy(1))
+    assert choose(workshop, StepPerformance(microbatch=4)) == Choice("book-keeping", 4)
+
+
+def test_a_resumed_run_goes_on_with_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_seconds_per_row", lambda engine, rows, total: float(rows))
+    first = trainer_for(gpt2())
+    monkeypatch.setattr(choice, "_seconds_per_row", lambda engine, rows, total: -float(rows))
+    second = trainer_for(gpt2())
+    assert second.choice != first.choice
+    second.load_state_dict(first.state_dict())
+    assert second.choice == first.choice
+    with pytest.raises(InputError, match="saved engine"):
+        second.load_state_dict(first.state_dict() | {"engine": {"what": 1}})
+
+
+@pytest.mark.parametrize("time", [1, 31, 32, 64, 129, 300])
+@pytest.mark.parametrize("inner", [None, products.onednn_inner], ids=["torch", "onednn"])
+def test_both_libraries_give_norms(time: int, inner: products.Inner | None) -> None:
+    torch.manual_seed(0)
+    rows, columns = torch.randn(3, time, 20), torch.randn(time, 3, 30).transpose(0, 1)
+    how = Grams(inner)
+    squares = outer_squares(Gram(rows, how), Gram(columns, how))
+    exact = torch.bmm(rows.double().transpose(1, 2), columns.double()).square().sum(dim=(1, 2))
+    margin = 2.0**-23 * 1.2 * time  # of unrelated positions: the square of a sum of T terms over T squares
+    torch.testing.assert_close(squares.double(), exact, rtol=2e-6 + margin, atol=0)
+    assert bool((squares.double() >= exact * (1 - 1e-7)).all())  # rounding is on the safe side
+
+
+def test_terms_that_cancel_do_not_slip_under_the_clip() -> None:
+    """Two positions that nearly undo each other: the products are 1e10 times the norm that is left."""
+    generator = torch.Generator().manual_seed(1)
+    row, column = torch.randn(1, 1, 50, generator=generator), torch.randn(1, 1, 60, generator=generator)
+    rows = torch.cat([row * 1e3, -row * 1e3], dim=1)
+    columns = torch.cat([column, column + 1e-5 * torch.randn(1, 1, 60, generator=generator)], dim=1)
+    exact = torch.bmm(rows.double().transpose(1, 2), columns.double()).square().sum(dim=(1, 2))
+    how = Grams(None)
+    assert float(outer_squares(Gram(rows, how), Gram(columns, how))) >= float(exact)
+
+
+def test_a_library_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(a: Tensor, b: Tensor) -> Tensor:
+        raise RuntimeError
+
+    for bad in (lambda a, b: a @ b.T + 1, broken):
+        products.faster_inner.cache_clear()
+        monkeypatch.setattr(products, "onednn_inner", bad)
+        assert products.faster_inner() is None
+    products.faster_inner.cache_clear()
+
+
+def test_logits_beyond_what_may_be_held_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tacit.training.private_steps.book_keeping import head
+
+    text = Text([5, 9, 3, 12])
+    results = []
+    for held in (1 << 20, 9 * 40):
+        monkeypatch.setattr(head, "LOGITS_HELD", held)
+        capture = Capture(model := gpt2())
+        PrivateTrainer(
+            model,
+            NextTokenObjective(model),
+            capture,
+            text.examples(),
+            privacy(4),
+            StepPerformance("book-keeping"),
+            seed=0,
+        ).step()
+        results.append(capture.gradients)
+    assert_close(results[1], results[0])

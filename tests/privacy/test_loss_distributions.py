@@ -17,7 +17,7 @@ from scipy import integrate, stats
 
 from tacit.errors import InputError
 from tacit.privacy import Adjacency, DpSgdProcess, PrivacyCurve, dpsgd_curve, rdp_at, rdp_to_dp
-from tacit.privacy.loss_distributions import Direction, WorstPair, discretised
+from tacit.privacy.loss_distributions import Direction, WorstPair, discretised, loss_distribution
 
 
 @cache
@@ -158,6 +158,15 @@ def test_discretised_losses_round_up(direction: Direction, rate: float, noise: f
         assert rough.get_delta_for_epsilon(share * deviation) >= exact - 1e-15
         found = fine.get_delta_for_epsilon(share * deviation)
         assert exact - 1e-15 <= found <= exact * 1.01 + 1e-15
+
+
+def test_both_directions_are_composed() -> None:
+    """At an epsilon below 0 the added example is the further one: H_a(Q||P) = 1 - a + a H_(1/a)(P||Q)."""
+    losses = loss_distribution(WorstPair(0.3, 1.0, 1, "remove"), 4, 1e-14)
+    for epsilon in (0.3, 1.0):
+        removed = losses.get_delta_for_epsilon(epsilon)
+        added = -math.expm1(-epsilon) + math.exp(-epsilon) * removed
+        assert losses.get_delta_for_epsilon(-epsilon) == pytest.approx(added, rel=1e-6)
 
 
 @pytest.mark.parametrize("order", [2, 8, 32])

@@ -295,15 +295,18 @@ def test_miss_rates_come_from_a_calibration(tiny_transformer: Path, corpus: Path
     }
     path.write_text(json.dumps(content | {"policy": {"redact": 0.5}, "split": {"sentences": 1}}))
     changes: dict[str, Any] = {"confidentiality": {"calibration": str(path)}}
+    with pytest.raises(RecipeError, match="needs the report of the screening beside its data points"):
+        train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "run", "crt", **changes))
+    report = corpus.with_name(f"{corpus.name}.report.json")
+    said = {"policy": {"redact": 0.5}, "split": {"sentences": 1}, "outside_the_proof": ["near-duplicates"]}
+    report.write_text(json.dumps(said))
     run = train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "run", "crt", **changes))
     told = whole_certificate(run)
     assert (told.gamma, told.delta2) == (rates["gamma"], rates["delta2"])
     assert told.confidence == pytest.approx(0.9)
     assert "the miss rates, as far as the labelled sample is of this text" in str(told)
     # What the screening wrote beside its data points must be of the same policy, and says what u is.
-    report = corpus.with_name(f"{corpus.name}.report.json")
     group = {"secrets": 3, "occurrences": 4, "differing_points": 2, "differing_public_points": 1}
-    said = {"policy": {"redact": 0.5}, "split": {"sentences": 1}, "outside_the_proof": ["near-duplicates"]}
     report.write_text(json.dumps(said | {"group": group}))
     again = train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "r1", "crt", **changes))
     certificate = whole_certificate(again)
@@ -318,7 +321,7 @@ def test_miss_rates_come_from_a_calibration(tiny_transformer: Path, corpus: Path
         RecipeError, match="was measured with another policy than the corpus was screened with"
     ):
         train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "r2", "crt", **changes))
-    report.unlink()
+    report.write_text('{"made": "elsewhere"}')
     path.write_text("{}")
     with pytest.raises(RecipeError, match="is no file of tacit corpus calibrate; make it again"):
         train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "r2", "crt", **changes))

@@ -28,6 +28,8 @@ def certificate_for(prepared: Prepared, plan: PrivacyPlan, flags: PointFlags) ->
     report = _screening_report(Path(prepared.recipe.corpus.path))
     gamma, delta2 = miss_rates(section, report, all_private=bool(flags.private.all()))
     outside = [*outside_of(prepared)]
+    if not report:
+        outside.append("the screening, whose report is not beside its data points")
     outside += [f"{name}, which the proof does not cover" for name in report.get("outside_the_proof", ())]
     if section.calibration is not None:
         outside.append("the thresholds and the miss rates, as far as the labelled sample is of this text")
@@ -86,9 +88,14 @@ def _assumed(rate: float | None, otherwise: str) -> MissRate:
 
 def _calibrated(path: Path, report: dict[str, Any]) -> tuple[MissRate, MissRate]:
     content = read_json(path, "make it with tacit corpus calibrate")
+    if not report:
+        raise RecipeError(
+            f"confidentiality.calibration={path} needs the report of the screening beside its data points, "
+            "which says by what policy they were made; screen the corpus again."
+        )
     for name in ("policy", "split"):
         # Another policy, or other data points, would miss other secrets.
-        if name in report and report[name] != content.get(name):
+        if report.get(name) != content.get(name):
             raise RecipeError(
                 f"confidentiality.calibration={path} was measured with another {name} than the corpus was "
                 "screened with; calibrate with the same one."

@@ -29,9 +29,9 @@ def wait_briefly() -> bool:
     """Let a thread that waits for another one's share of an operation go to sleep soon.
 
     GNU's OpenMP spins for milliseconds. Where some other process takes a core meanwhile, and be it a client,
-    the thread that spins keeps the other core from the one it waits for: operations took 20 times as long
-    beside two busy processes, and with this twice. Before torch is loaded, and False after that; what the
-    environment says already stays.
+    the thread that spins keeps the other core from the one it waits for: beside a few busy processes
+    operations took 3 to 75 times as long as alone, and with this two to three times (short runs on a loaded
+    machine). Before torch is loaded, and False after that; what the environment says already stays.
     """
     if "torch" in sys.modules:
         return False

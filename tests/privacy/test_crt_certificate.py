@@ -195,9 +195,9 @@ def test_refusals() -> None:
 
 
 def test_that_nothing_is_missed_is_an_assumption_which_the_headline_names() -> None:
-    rates = {"gamma": MissRate.assumed(0.1), "delta2": MissRate.assumed(0.0)}
-    assumed = certify(PROCESS, delta=DELTA, **rates).guarantee
-    everything = certify(PROCESS, delta=DELTA, gamma=MissRate.assumed(0.1)).guarantee
+    gamma = MissRate.assumed(0.1)
+    assumed = certify(PROCESS, delta=DELTA, gamma=gamma, delta2=MissRate.assumed(0.0)).guarantee
+    everything = certify(PROCESS, delta=DELTA, gamma=gamma).guarantee
     assert "of which it was assumed that there are none" in str(assumed)
     assert any("the conservative one 0" in one for one in assumed.assumptions)
     assert "assumed" not in str(everything)

@@ -159,3 +159,14 @@ def test_nonsense_is_refused() -> None:
         tpr_at_fpr([1.0], [1.0], [1.0], fpr=0.0)
     with pytest.raises(InputError, match="at least 2"):
         chosen_accuracy([1.0], [1.0, 2.0])
+
+
+@pytest.mark.parametrize(("members", "others"), [(40, 3), (2, 40), (100, 5)])
+def test_few_on_one_side_give_no_false_alarms(members: int, others: int) -> None:
+    """DeLong's interval called three to ten times as many null sets separate."""
+    rng, level = np.random.default_rng(7), 0.02
+    found = [
+        separation_p_value(rng.normal(size=members), rng.normal(size=others)) <= level for _ in range(2000)
+    ]
+    assert sum(found) <= stats.binom.ppf(0.9999, len(found), level)
+    assert separation_p_value(np.arange(members) + 1000.0, -np.arange(others, dtype=float)) < level

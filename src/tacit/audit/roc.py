@@ -129,10 +129,18 @@ def delong(members: FloatArray, non_members: FloatArray) -> tuple[float, float]:
     return float(beaten.mean()), float(beaten.var(ddof=1) / inside + losing.var(ddof=1) / outside)
 
 
+_FEW = 20
+_MOST_EXACT = 2000
+
+
 def separation_p_value(members: npt.ArrayLike, non_members: npt.ArrayLike) -> float:
     """How likely members score so much higher if the two are exchangeable (Mann-Whitney, one-sided)."""
     inside, outside = _scores("members", members), _scores("non-members", non_members)
-    return float(stats.mannwhitneyu(inside, outside, alternative="greater").pvalue)
+    # Exact where one side is small: there the normal limit is too sure. Ties leave only the limit.
+    few = min(len(inside), len(outside)) <= _FEW and len(inside) + len(outside) <= _MOST_EXACT
+    tied = len(np.unique(np.concatenate([inside, outside]))) < len(inside) + len(outside)
+    method = "exact" if few and not tied else "asymptotic"
+    return float(stats.mannwhitneyu(inside, outside, alternative="greater", method=method).pvalue)
 
 
 def tpr_at_fpr(

@@ -111,7 +111,7 @@ def test_a_space_that_nobody_can_enumerate(tiny_transformer: Path) -> None:
             assert found.exposure.value > 28
         else:
             assert found.method == "sampled"
-    with pytest.raises(InputError, match="give that list"):
+    with pytest.raises(InputError, match="give the list"):
         measure_exposure(trained, manifest)
     with pytest.raises(InputError, match="not the one"):
         measure_exposure(trained, manifest, words=words[::-1])

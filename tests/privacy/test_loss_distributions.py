@@ -19,6 +19,8 @@ from tacit.errors import InputError
 from tacit.privacy import Adjacency, DpSgdProcess, PrivacyCurve, dpsgd_curve, rdp_at, rdp_to_dp
 from tacit.privacy.loss_distributions import Direction, WorstPair, discretised, loss_distribution
 
+GRID = 5e-5  # what a rectangle rule makes of a kink: 1.5e-5 where the exact value is known
+
 
 @cache
 def pair_curve(rate: float, adjacency: Adjacency = "replace-one") -> PrivacyCurve:
@@ -67,11 +69,11 @@ def test_no_other_contributions_are_further_apart(
 ) -> None:
     """Two examples replaced by any two others within the clipping bound, in more than one dimension."""
     found = plane_divergence(first, second, rate, 1.0, epsilon)
-    assert found <= pair_curve(rate).delta_at(epsilon) + 1e-6
+    assert found <= pair_curve(rate).delta_at(epsilon) + GRID
     removed = plane_divergence(first, [], rate, 1.0, epsilon)
     added = plane_divergence([], first, rate, 1.0, epsilon)
     bound = pair_curve(rate, "add-remove").delta_at(epsilon)
-    assert max(removed, added) <= bound + 1e-6
+    assert max(removed, added) <= bound + GRID
 
 
 def test_the_worst_pair_is_attained() -> None:

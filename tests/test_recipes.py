@@ -303,7 +303,7 @@ def test_private_methods_have_the_documented_defaults() -> None:
         ([*SELECTIVE, "training.max_steps=3"], "remove training.max_steps and give training.epochs"),
         (["training.learning_rate=2"], "learning_rate=2 is more than 1, which AdamW never survives"),
         (["corpus.screened=maybe"], "'corpus.screened'='maybe' cannot be used: expected auto, true or false"),
-        ([*SUBMIX, "corpus.screened=true"], "method 'submix' reads no screened corpus"),
+        ([*SUBMIX, "corpus.screened=true"], "method 'submix' has no token for the masks"),
         ([*SUBMIX, "training.optimiser=sgd"], "are trained by AdamW; remove training.optimiser"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",

@@ -24,7 +24,7 @@ from tacit.privacy import Certificate, DpSgdProcess, MissRate, certify, dpsgd_cu
 from tacit.progress import Silent
 from tacit.recipes import CorpusSection
 from tacit.runs import Run
-from tacit.training import finetune, train_confidentially, train_privately
+from tacit.training import finetune, train_confidentially, train_ensemble, train_privately
 from tacit.training.crt import flags_of
 from tacit.training.dpsgd import prepare_unpacked, privacy_of
 from tacit.training.finetune import task_for
@@ -444,6 +444,22 @@ def test_the_baselines_read_the_same_file(tiny_transformer: Path, corpus: Path, 
         tiny_transformer, corpus, tmp_path / "raw", "finetune", privacy=None, corpus={"screened": False}
     )
     assert finetune(raw).manifest.public_model.mask_token is None
+
+
+def test_what_noise_or_masks_cannot_cover_is_refused(
+    tiny_transformer: Path, corpus: Path, tmp_path: Path
+) -> None:
+    full = private_recipe(
+        tiny_transformer, corpus, tmp_path / "plain", "finetune", privacy=None, adapter={"kind": "full"}
+    )
+    read_before = finetune(full)
+    with pytest.raises(
+        InputError, match="was trained on private text, which noise on top of it does not hide"
+    ):
+        train_confidentially(private_recipe(read_before.weights, corpus, tmp_path / "run", "crt"))
+    changes: dict[str, Any] = {"privacy": None, "training": {"max_steps": 1}}
+    with pytest.raises(RecipeError, match="'submix' has no token for the masks of a screened corpus"):
+        train_ensemble(private_recipe(tiny_transformer, corpus, tmp_path / "parts", "submix", **changes))
 
 
 def sections(path: Path) -> Sequence[tuple[CorpusSection, bool]]:

@@ -16,8 +16,10 @@ from tacit.errors import CorpusError
 from tacit.models.likelihood import NO_LABEL
 from tacit.models.loading import load_public_model
 from tacit.models.tokenizer import load_tokenizer
+from tacit.recipes import TrainingSection
 from tacit.training.encoding import EncodedCorpus, encode, lay_out, piece_sizes
 from tacit.training.next_token import batch_arguments, can_pack
+from tacit.training.schedule import Schedule
 from tests.tiny import public_sentences
 
 
@@ -160,3 +162,32 @@ def test_packing_is_found_out_and_not_assumed(
     monkeypatch.setattr(type(leaky.model), "forward", deaf)
     assert not can_pack(leaky)
     assert batch_arguments(leaky)["attention"] is None
+
+
+def test_masks_are_context_unless_they_are_to_be_learnt(tiny_transformer: Path, tmp_path: Path) -> None:
+    tokenizer = load_public_model(str(tiny_transformer)).tokenizer.with_mask()
+    mask = tokenizer.mask_token
+    corpus = UserCorpus.from_pairs([("a", "the baker <MASK> at home"), ("b", "<MASK>")], screened=True)
+
+    def encoded(*, learn_masks: bool) -> EncodedCorpus:
+        storage = tmp_path / str(learn_masks)
+        return encode(corpus, tokenizer, block_size=32, storage=storage, end_token=0, learn_masks=learn_masks)
+
+    context, learnt = encoded(learn_masks=False), encoded(learn_masks=True)
+    # A mask alone teaches nothing, not even where texts end.
+    assert context.piece(1).tolist() == [mask]
+    assert learnt.piece(1).tolist() == [mask, 0]
+    assert context.labels.tolist() == [context.lengths[0] - 1, 0]
+    assert learnt.labels.tolist() == learnt.lengths.tolist()
+    rows = lay_out(context, block_size=32, packing=False)
+    batch = rows.batch(np.arange(2), attention="sdpa", pad_token=0)
+    assert mask in batch.inputs["input_ids"]
+    assert mask not in batch.labels
+    assert batch.label_count == int((batch.labels != NO_LABEL).sum()) == rows.labels.sum()
+    schedule = Schedule(rows, TrainingSection(batch_size=1), seed=0)
+    # The divisor of a step is what it predicts; a step of masks alone divides by one.
+    assert sorted(schedule.tokens_of(step) for step in range(2)) == [1, rows.labels[0]]
+    everything = Schedule(
+        lay_out(learnt, block_size=32, packing=False), TrainingSection(batch_size=2), seed=0
+    )
+    assert everything.tokens_of(0) == learnt.lengths.sum()

@@ -171,8 +171,8 @@ class Recipe(Section):
             raise ValueError("members of method 'submix' are trained by AdamW; remove training.optimiser")
         if self.corpus.screened is True:
             raise ValueError(
-                "method 'submix' reads no screened corpus, whose duplicates were found across parts; give "
-                "the raw text, or another method"
+                "method 'submix' has no token for the masks of a screened corpus; set corpus.screened=false "
+                "to read <MASK> as text, or give the raw corpus"
             )
         if self.ensemble is not None and self.ensemble.joint is True:
             self._refuse_what_cannot_be_joint()

@@ -161,8 +161,6 @@ def outside_of(prepared: Prepared, *, counted: bool = False) -> tuple[str, ...]:
     outside = []
     if prepared.public.vocabulary == "private":
         outside.append("the vocabulary, which was built from private text")
-    if prepared.public.holds_private_text:
-        outside.append("what the model that was started from had read before")
     if counted:
         outside.append("the number of examples, which was counted and is taken as public")
     if prepared.recipe.method == "dpsgd" and prepared.corpus.whole.has_masks:

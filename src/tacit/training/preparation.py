@@ -9,12 +9,12 @@ from typing import Self
 import torch
 
 from tacit.corpus import HeldOutSplit, UserCorpus, read_corpus, split_held_out
-from tacit.errors import RecipeError
+from tacit.errors import InputError, RecipeError
 from tacit.models.loading import PublicModel, best_device, best_dtype, load_public_model
 from tacit.models.masks import with_mask
 from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
 from tacit.progress import Progress
-from tacit.recipes import HeldOutSection, ModelSection, Recipe
+from tacit.recipes import PRIVATE_METHODS, HeldOutSection, ModelSection, Recipe
 from tacit.training.encoding import EncodedCorpus, Rows, encode, lay_out
 from tacit.training.next_token import can_pack
 from tacit.training.public_text import read_public_text, refuse_no_check, refuse_private_text
@@ -82,7 +82,17 @@ def gather(recipe: Recipe, storage: Path, progress: Progress) -> Materials:
     )
     if recipe.method == "submix":
         public.require_public()
+    if recipe.method in PRIVATE_METHODS and public.holds_private_text:
+        raise InputError(
+            f"{public.name} was trained on private text, which noise on top of it does not hide; start from "
+            "the public model that it was made from."
+        )
     if corpus.whole.has_masks:
+        if recipe.method == "submix":
+            raise RecipeError(
+                "method 'submix' has no token for the masks of a screened corpus; set corpus.screened=false "
+                "to read <MASK> as text, or give the raw corpus."
+            )
         public = with_mask(public)
     block_size = fitting_block_size(recipe.training.block_size, public)
     encoded = encode(

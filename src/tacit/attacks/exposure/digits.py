@@ -31,7 +31,7 @@ from tacit.models.tokenizer import PublicTokenizer
 from tacit.progress import Progress
 
 _DIGITS: Final = frozenset("0123456789")
-_CHECKED_AT_RANDOM: Final = 2_000
+_CHECKED_AT_RANDOM: Final = 500
 _MODELS: Final = frozenset({"BPE", "WordLevel", "WordPiece", "Unigram"})
 _PRE_TOKENIZERS: Final = frozenset(
     {

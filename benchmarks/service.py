@@ -35,7 +35,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tacit.ledger import Access, Decided, Domain, Ledger, Model
 from tacit.models.ensemble import Ensemble
-from tacit.models.loading import PublicModel, best_dtype
+from tacit.models.loading import PublicModel, dtype_named
 from tacit.models.process import apart, keep_freed_memory
 from tacit.models.tokenizer import PublicTokenizer
 from tacit.serving.books import Books
@@ -64,7 +64,7 @@ class Unwritten(Books):
         """Nothing."""
 
 
-def child(folder: Path, mechanism: str, slots: int, *, unwritten: bool) -> None:
+def child(folder: Path, mechanism: str, slots: int, dtype: str, *, unwritten: bool) -> None:
     """The service itself."""
     keep_freed_memory()
     model = Model("bench", "bench", PARTS, "partition", "corpus")
@@ -76,7 +76,7 @@ def child(folder: Path, mechanism: str, slots: int, *, unwritten: bool) -> None:
     books = (Unwritten if unwritten else Books)(url, None, model, settings)
 
     def made() -> Service:
-        public = PublicModel("random", random_model(best_dtype("cpu")).model, tokenizer(), "", None)
+        public = PublicModel("random", random_model(dtype_named(dtype)).model, tokenizer(), "", None)
         halves = 1 if mechanism == "certified" else 2
         adapter = random_adapter(public, TRUNK, folder / "adapter")
         ensemble = Ensemble(public, (adapter,) * (PARTS * halves), PARTS, halves)
@@ -176,7 +176,7 @@ class Clients:
 
 
 @contextmanager
-def service(mechanism: str, slots: int, tokens: int, *, unwritten: bool = False) -> Iterator[Clients]:
+def service(mechanism: str, options: argparse.Namespace, *, unwritten: bool = False) -> Iterator[Clients]:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         words = [
             sys.executable,
@@ -186,7 +186,9 @@ def service(mechanism: str, slots: int, tokens: int, *, unwritten: bool = False)
             "--mechanism",
             mechanism,
             "--clients",
-            str(slots),
+            str(options.clients),
+            "--dtype",
+            options.dtype,
         ]
         if unwritten:
             words.append("--unwritten")
@@ -200,18 +202,18 @@ def service(mechanism: str, slots: int, tokens: int, *, unwritten: bool = False)
             assert process.stdout is not None
             found = json.loads(process.stdout.readline())
             try:
-                yield Clients(found["url"], found["key"], tokens)
+                yield Clients(found["url"], found["key"], options.tokens)
             finally:
                 process.terminate()
 
 
 def measure(mechanism: str, options: argparse.Namespace) -> None:
     tokens, many = options.tokens, options.clients
-    print(f"\n{mechanism}, k = {PARTS}: answers of {tokens} tokens to {PROMPT_TOKENS}")
+    print(f"\n{mechanism}, {dtype_named(options.dtype)}, k = {PARTS}: answers of {tokens} tokens to {PROMPT_TOKENS}")
     print(f"{'':34} tokens/s  x one   first p50    p99  between p50  p99 (ms)")
     with (
-        service(mechanism, many, tokens) as real,
-        service(mechanism, many, tokens, unwritten=True) as none,
+        service(mechanism, options) as real,
+        service(mechanism, options, unwritten=True) as none,
     ):
         for clients in (real, none):
             clients.closed(1, 1)  # warm
@@ -243,11 +245,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--load", type=float, default=0.7, help="open loop: share of the closed loop's rate")
     parser.add_argument("--mechanism", choices=("submix-guarded", "submix", "certified"))
+    parser.add_argument("--dtype", choices=("auto", "fp32", "bf16"), default="auto", help="of the models")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--unwritten", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:
-        child(options.child, options.mechanism, options.clients, unwritten=options.unwritten)
+        child(options.child, options.mechanism, options.clients, options.dtype, unwritten=options.unwritten)
         return
     for mechanism in [options.mechanism] if options.mechanism else ["submix-guarded", "certified"]:
         measure(mechanism, options)

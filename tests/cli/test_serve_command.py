@@ -50,6 +50,7 @@ def test_settings_that_cannot_be_are_refused(tacit: Tacit, folder: Path, ensembl
             (("--target", "-1"), 2, "target=-1"),
             (("--guard", "0"), 2, "guard=0"),
             (("--slots", "0"), 2, "slots=0"),
+            (("--dtype", "fp8"), 2, "dtype is 'fp8'"),
             (("--most-tokens", "8"), 2, "default_tokens=64"),
             (("--admin-host", "0.0.0.0"), 2, "TACIT_ADMIN_PASSWORD"),  # noqa: S104
             (("--port", port), 3, f"Port {port} on 127.0.0.1 cannot be used"),

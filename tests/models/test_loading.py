@@ -18,7 +18,7 @@ from tacit.errors import DownloadFailed, EnvironmentProblem, InputError, ModelEr
 from tacit.models import store
 from tacit.models.adapters import attach, save_weights
 from tacit.models.description import ModelDescription, weight_hashes, write_description
-from tacit.models.loading import best_device, best_dtype, context_length, load_public_model
+from tacit.models.loading import best_device, best_dtype, context_length, dtype_named, load_public_model
 from tacit.models.quiet import quiet
 from tacit.models.tokenizer import load_tokenizer
 from tacit.recipes import AdapterSection
@@ -300,6 +300,13 @@ def test_bfloat16_is_chosen_only_where_the_processor_has_it(
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features)
     assert best_dtype("cpu") is expected
+    assert dtype_named("auto", "cpu") is expected
+
+
+def test_dtypes_are_named_as_in_recipes() -> None:
+    assert (dtype_named("fp32"), dtype_named("bf16")) == (torch.float32, torch.bfloat16)
+    with pytest.raises(InputError, match="dtype is 'fp16' and must be one of auto, fp32, bf16"):
+        dtype_named("fp16")
 
 
 def test_loading_prints_nothing_and_leaves_transformers_as_it_was(

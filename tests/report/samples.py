@@ -168,6 +168,8 @@ def sample_audit() -> dict[str, Any]:
                 for times, mean in ((1, 1.9), (5, 3.8), (10, 6.1), (20, 11.2))
             ],
             "p_value": 1e-9,
+            "mean": measured(5.7, 4.1, 7.3, "bounded mean"),
+            "public_mean": measured(1.2, 0.6, 1.8, "bounded mean"),
             "control": {"mean": measured(13.1, 12.0, 14.2), "largest": 19.9, "p_value": 1e-12},
             "positions": 6210,
             "seconds": 41.5,

@@ -235,7 +235,8 @@ def web(server: Server) -> Iterator[httpx.Client]:
 def counted(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose budget pays for six tokens and which says when they are gone; it has a password."""
     place = account(runs, tmp_path_factory.mktemp("counted"), "certified", epsilon=2.0)
-    with serving(place, "--queries", "6", "--on-exhausted", "error", TACIT_ADMIN_PASSWORD=PASSWORD) as found:
+    options = ("--queries", "6", "--on-exhausted", "error", "--dtype", "bf16")
+    with serving(place, *options, TACIT_ADMIN_PASSWORD=PASSWORD) as found:
         yield found
 
 

@@ -124,6 +124,8 @@ class ExposureFinding:
             "null": {"mean": one.mean, "p95": one.limit, "max_mean": most.mean, "max_p95": most.limit},
             "rows": [_row(canary, public) for canary, public in rows],
             "per_repetition": self._per_repetition(),
+            "mean": self._summary()["mean"],
+            "public_mean": ExposureFinding(self.manifest, self.public, self.public)._summary()["mean"],
             "p_value": self.p_value,
             "control": None if self.control is None else self.of_control()._summary(),
             "positions": self.target.positions,

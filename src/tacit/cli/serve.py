@@ -67,6 +67,13 @@ def serve(
     most_choices: Annotated[int, typer.Option(help="Answers per request.")] = 4,
     drain: Annotated[float, typer.Option(help="Seconds to finish answers after SIGTERM.")] = 30.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="Of the models: fp32, bf16 (coarser, faster where the processor has it) or auto. "
+            "The guarantee is the same."
+        ),
+    ] = "fp32",
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
     ] = False,
@@ -97,6 +104,7 @@ def serve(
 
     wait_briefly()
     from tacit.models.ensemble import load_ensemble
+    from tacit.models.loading import dtype_named
     from tacit.prediction.accounts import model_of
     from tacit.serving.books import Books
     from tacit.serving.logs import log_to_stderr
@@ -126,7 +134,12 @@ def serve(
             progress.phase("loading", None)
 
             def loaded() -> Service:
-                ensemble = load_ensemble(run, device=device, trust_remote_code=trust_remote_code)
+                ensemble = load_ensemble(
+                    run,
+                    dtype=dtype_named(dtype, device),
+                    device=device,
+                    trust_remote_code=trust_remote_code,
+                )
                 return Service(name or run.folder.resolve().name, ensemble, books, settings)
 
             service = apart(loaded)

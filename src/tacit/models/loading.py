@@ -135,6 +135,16 @@ def best_dtype(device: str | torch.device = "auto") -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
+def dtype_named(name: str, device: str | torch.device = "auto") -> torch.dtype:
+    """What ``fp32``, ``bf16`` and ``auto`` (bf16 only where the device computes in it) stand for."""
+    named = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    if name == "auto":
+        return best_dtype(device)
+    if name not in named:
+        raise InputError(f"dtype is {name!r} and must be one of auto, fp32, bf16.")
+    return named[name]
+
+
 def load_public_model(
     name_or_path: str,
     *,

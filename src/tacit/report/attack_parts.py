@@ -60,6 +60,8 @@ class Exposure(Part):
     rows: tuple[ExposureRow, ...]
     per_repetition: tuple[ExposureLevel, ...] = ()
     p_value: Share | None = None
+    mean: Measured | None = None  # over inserted canaries, and of the same in the public model
+    public_mean: Measured | None = None
     control: ExposureOfControl | None = None
     positions: Count = 0
     seconds: float | None = None

@@ -156,6 +156,8 @@ def frontier(
     reference: tuple[float, str] | None = None,
     text: Callable[[float], str] = number,
     at: float | None = None,
+    filled: str = "comparable",
+    hollow: str = "not comparable",
 ) -> Markup:
     """Utility against leakage: towards the lower left is better in both.
 
@@ -165,8 +167,8 @@ def frontier(
     keys = [
         *([Key("line", "Runs of one method", "strong")] if ways else []),
         *([] if at is None else [Key("dashed", f"compared at {number(at)}")]),
-        Key("dot", "comparable"),
-        *([Key("hollow", "not comparable")] if any(not row.comparable for row in rows) else []),
+        Key("dot", filled),
+        *([Key("hollow", hollow)] if any(not row.comparable for row in rows) else []),
         *([Key("dashed", reference[1])] if reference else []),
     ]
     top = legend_height(keys, left=LEFT)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.errors import InputError
-from tacit.report.audit_file import ComparisonRow, MethodRow, parse
+from tacit.report.audit_file import Audit, ComparisonRow, MethodRow, parse
 from tacit.report.charts_of_cost import Place, frontier
 from tacit.report.rendering import render
 from tacit.report.sections import Figure, Section, Table, plain
@@ -161,6 +161,56 @@ def methods_table(equal: Sequence[MethodRow]) -> Table:
             "interpolated one. Perplexities are taken as measured.",
         ),
     )
+
+
+def own_frontier(audit: Audit) -> Section | None:
+    """One Run between the public model, which saw nothing, and one that nothing protects, where known."""
+    utility, exposure = audit.utility, audit.exposure
+    if utility is None or exposure is None or exposure.mean is None:
+        return None
+    control = None if exposure.control is None else exposure.control.mean
+    known = (
+        ("public model", utility.public, exposure.public_mean, False),
+        ("this Run", utility.run, exposure.mean, True),
+        ("without protection", utility.unmitigated, control, False),
+    )
+    places = [
+        Place(name, perplexity, leakage, own)
+        for name, perplexity, leakage, own in known
+        if perplexity is not None and leakage is not None
+    ]
+    if len(places) < 2:
+        return None
+    measure = _MEASURES[0]
+    figure = Figure(
+        "frontier-own",
+        measure.title,
+        frontier(
+            "frontier-own",
+            measure.title,
+            places,
+            label=measure.label,
+            reference=measure.reference,
+            filled="this Run",
+            hollow="beside it",
+        ),
+        Table(
+            measure.title,
+            ("model", "perplexity", measure.label),
+            tuple((one.name, estimate(one.perplexity), estimate(one.leakage)) for one in places),
+            methods([one.leakage for one in places] + [one.perplexity for one in places]),
+        ),
+        [
+            {"name": one.name, "perplexity": plain(one.perplexity), "leakage": plain(one.leakage)}
+            for one in places
+        ],
+        "Further down leaks less, further left is more useful. `tacit compare` shows several Runs.",
+    )
+    sentence = (
+        f"This Run has perplexity {estimate(utility.run)} and a mean exposure of {estimate(exposure.mean)} "
+        "bits; protection is what keeps the second low where the first is as low as without it."
+    )
+    return Section("frontier", "Utility and leakage", (sentence,), (figure,))
 
 
 def overview(rows: Sequence[ComparisonRow]) -> Table:

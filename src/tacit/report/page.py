@@ -15,10 +15,11 @@ from typing import Any, Literal
 from tacit.files import new_file
 from tacit.report import attack_sections, sections
 from tacit.report.audit_file import Audit, parse_audit
-from tacit.report.comparison import frontier_section
+from tacit.report.comparison import frontier_section, own_frontier
 from tacit.report.guarantee_words import HEADLINES, in_words
 from tacit.report.membership_section import membership
 from tacit.report.rendering import render
+from tacit.report.sections import Section
 from tacit.report.words import clean, interval, number, percent
 from tacit.runs import Run
 
@@ -55,7 +56,7 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
     found = parse_audit(audit)
     shown = (
         sections.utility(found.utility, ensemble=found.mechanism is not None),
-        *([] if found.compare is None else [frontier_section(found.compare)]),
+        *_frontier(found),
         sections.exposure(found.exposure),
         membership(found.membership),
         attack_sections.extraction(found.extraction),
@@ -78,6 +79,14 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
         sections=shown,
         provenance=sections.provenance(found),
     )
+
+
+def _frontier(audit: Audit) -> list[Section]:
+    """The Runs that were compared, or this one beside what it lies between."""
+    if audit.compare is not None:
+        return [frontier_section(audit.compare)]
+    own = own_frontier(audit)
+    return [] if own is None else [own]
 
 
 def tiles(audit: Audit) -> list[Tile]:

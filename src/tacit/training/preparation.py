@@ -10,7 +10,7 @@ import torch
 
 from tacit.corpus import HeldOutSplit, UserCorpus, read_corpus, split_held_out
 from tacit.errors import InputError, RecipeError
-from tacit.models.loading import PublicModel, best_device, best_dtype, load_public_model
+from tacit.models.loading import PublicModel, best_device, dtype_named, load_public_model
 from tacit.models.masks import with_mask
 from tacit.models.tokenizer import PublicTokenizer, load_tokenizer
 from tacit.progress import Progress
@@ -120,7 +120,7 @@ def tokenizer_of(section: ModelSection) -> PublicTokenizer:
 
 def dtype_of(section: ModelSection, device: str | torch.device) -> torch.dtype:
     """The precision a recipe asks for; ``auto`` takes bf16 only where the processor computes in it."""
-    return {"auto": best_dtype(device), "fp32": torch.float32, "bf16": torch.bfloat16}[section.dtype]
+    return dtype_named(section.dtype, device)
 
 
 def load_model(section: ModelSection, *, frozen_base: bool, device: str) -> PublicModel:

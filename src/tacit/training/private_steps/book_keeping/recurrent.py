@@ -102,11 +102,10 @@ def _gates_gradient(
     tanh_backward(enter, candidate, grad_input=by_candidate)
     sigmoid_backward(tanh_cells, leave, grad_input=by_leave)
     to_cell = torch.ops.aten.tanh_backward(leave, tanh_cells)
-    gradient = torch.empty_like(gates_TBG)
+    gradient = slopes  # each is multiplied in its place
     from_cell = gates_TBG.new_zeros(examples, 1, size)
-    parts, slope_parts = (every.view(time, examples, 4, size) for every in (gradient, slopes))
+    parts = gradient.view(time, examples, 4, size)
     by_cell, by_hidden = parts[:, :, :3].unbind(), parts[:, :, 3:].unbind()
-    cell_slopes, hidden_slopes = slope_parts[:, :, :3].unbind(), slope_parts[:, :, 3:].unbind()
     every_gradient, to_cells, forgets = gradient.unbind(), to_cell.unsqueeze(2).unbind(), forget.unbind()
     grad_hidden_TBH = grad_hidden_TBH.clone(memory_format=torch.contiguous_format)  # written to below
     every_hidden, flat_hidden = grad_hidden_TBH.unsqueeze(2).unbind(), grad_hidden_TBH.unbind()
@@ -115,8 +114,8 @@ def _gates_gradient(
             flat_hidden[step].addmm_(every_gradient[step + 1], weight_GH)
             from_cell.mul_(forgets[step + 1].unsqueeze(1))
         from_cell.addcmul_(every_hidden[step], to_cells[step])
-        torch.mul(cell_slopes[step], from_cell, out=by_cell[step])
-        torch.mul(hidden_slopes[step], every_hidden[step], out=by_hidden[step])
+        by_cell[step].mul_(from_cell)
+        by_hidden[step].mul_(every_hidden[step])
     return gradient
 
 

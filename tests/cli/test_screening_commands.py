@@ -134,6 +134,7 @@ def test_screen_takes_the_thresholds_of_a_calibration(tacit: Tacit, place: Path)
     [
         (("--labelled", "none.jsonl"), "none.jsonl: cannot be read"),
         (("--labelled", "bad.jsonl"), "line 1: span 1 (0 to 9) does not match the text"),
+        (("--labelled", "other.jsonl"), "line 1: span 1 (0 to 3) does not match the text: its 'text' is"),
         (("--labelled", "sim.jsonl", "--conservative-recall", "0.9"), "give --recall too"),
         (("--labelled", "sim.jsonl", "--recall", "1.5"), "recall=1.5"),
         (("--labelled", "sim.jsonl", "--confidence", "1"), "confidence=1.0"),
@@ -145,6 +146,8 @@ def test_calibrate_refuses_in_a_sentence(
 ) -> None:
     row = {"text": "abc", "spans": [{"start": 0, "end": 9, "label": "X"}]}
     (place / "bad.jsonl").write_text(json.dumps(row) + "\n")
+    row = {"text": "abc", "spans": [{"start": 0, "end": 3, "label": "X", "text": "abd"}]}
+    (place / "other.jsonl").write_text(json.dumps(row) + "\n")
     result = tacit("corpus", "calibrate", "c.json", "--policy", "patterns", *given)
     assert result.code == 2, result.err
     assert says in result.err

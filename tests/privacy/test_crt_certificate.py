@@ -201,3 +201,32 @@ def test_that_nothing_is_missed_is_an_assumption_which_the_headline_names() -> N
     assert "of which it was assumed that there are none" in str(assumed)
     assert any("the conservative one 0" in one for one in assumed.assumptions)
     assert "assumed" not in str(everything)
+
+
+def test_that_a_sentence_occurs_once_is_an_assumption() -> None:
+    once = "a secret stands in one data point, whose sentence occurs once in the corpus"
+    found = everything_private()
+    assert once in found.assumptions
+    assert once in found.guarantee.assumptions
+    assert once in found.to_json()["assumptions"]
+    assert once in words(found)
+    more = certify(PROCESS, delta=DELTA, gamma=MissRate.assumed(0.1), secret_points=2)
+    assert once not in more.assumptions
+    assert "masking a secret changes at most 2 data points" in words(more)
+
+
+def test_the_headline_says_that_delta_is_larger_than_asked_for() -> None:
+    told = with_public_text().guarantee
+    assert told.delta is not None
+    assert told.delta > DELTA
+    assert "Delta is 8e-05 and 0.01487 more, for what both policies miss." in str(told)
+    assert "more, for what both policies miss" not in str(everything_private().guarantee)
+
+
+def test_public_points_that_secrets_change_leave_no_bound() -> None:
+    told = certify(
+        PROCESS, delta=DELTA, gamma=MissRate.assumed(0.1), uniform_points=3, uniform_public_points=1
+    )
+    assert told.uniform is not None
+    assert math.isinf(told.uniform.direct.epsilon)
+    assert Certificate.from_json(json.loads(json.dumps(told.to_json()))) == told

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.corpus.screening import (
-    Policy,
-    RawDocument,
-    RegexScorer,
-    Screening,
-    ScreenSettings,
-)
+from tacit.corpus.screening import Policy, RegexScorer, ScreenSettings
+from tacit.corpus.screening.binding import report_path
+from tacit.corpus.screening.corpus_files import screen_corpus
+from tacit.files import sha256_of
 from tacit.progress import Silent
-from tacit.recipes import Recipe, parse_recipe
+from tacit.recipes import CorpusSection, Recipe, parse_recipe
 from tests.tiny import public_sentences
 
 
@@ -100,8 +97,25 @@ def screen_settings(*, conservative: bool = True) -> ScreenSettings:
 
 
 def screened(path: Path, documents: Sequence[tuple[str, str]], *, conservative: bool = True) -> Path:
-    """Documents as a screening writes them."""
-    screening = Screening(screen_settings(conservative=conservative))
-    points = screening.screen(RawDocument(user, text) for user, text in documents)
-    path.write_bytes(b"".join(point.to_line() for point in points))
+    """Documents as a screening writes them, with its report."""
+    raw = write_documents(path.with_name(f"{path.name}.raw.jsonl"), documents)
+    section = CorpusSection(path=str(raw), user="user", text="text")
+    screen_corpus(section, path, screen_settings(conservative=conservative), Silent())
+    raw.unlink()
     return path
+
+
+def forge(path: Path, points: Sequence[dict[str, Any]] | None = None, **changes: Any) -> None:
+    """Change a screened file, or what its report says, and sign it again as the screening would."""
+    if points is not None:
+        path.write_text("".join(json.dumps(point) + "\n" for point in points))
+    report = json.loads(report_path(path).read_text())
+    report |= {"points": {"sha256": sha256_of(path)}} | changes
+    if points is not None:
+        found = {
+            "points": len(points),
+            "private": sum(point["private"] for point in points),
+            "bare": sum(point["text"] == "<MASK>" for point in points),
+        }
+        report["counts"] |= found
+    report_path(path).write_text(json.dumps(report))

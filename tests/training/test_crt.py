@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tacit.corpus.screened_corpus import is_screened, point_flags
 from tacit.corpus.screening import MASK, RawDocument, differing_points
-from tacit.errors import CorpusError, InputError, RecipeError
+from tacit.corpus.screening.binding import report_path
+from tacit.errors import CorpusError, InputError, RecipeError, Tampered
 from tacit.evaluation.report import evaluate_run
 from tacit.models.trained import load_trained
 from tacit.privacy import Certificate, DpSgdProcess, MissRate, certify, dpsgd_curve
@@ -36,6 +37,7 @@ from tests.training.private_runs import (
     KillAt,
     Killed,
     Listener,
+    forge,
     private_recipe,
     screen_settings,
     screened,
@@ -204,7 +206,7 @@ def test_a_masked_point_that_claims_to_be_public_is_refused(
     lines = [json.loads(line) for line in corpus.read_text().splitlines()]
     place = next(number for number, line in enumerate(lines) if MASK in line["text"])
     lines[place]["private"] = False
-    corpus.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    forge(corpus, lines)
     with pytest.raises(CorpusError, match=rf"line {place + 1}: has a mask and is not private"):
         train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "run", "crt"))
     assert not (tmp_path / "run.partial").exists()
@@ -254,7 +256,6 @@ def test_the_certificate_is_of_the_steps_that_were_taken(
         delta2=assumed(0.0),
         private_points=9,
         bare_points=1,
-        outside=("the screening, whose report is not beside its data points",),
     )
     assert told.to_json() == same.to_json()
     assert told.training.epsilon == dpsgd_curve(process, "replace-one").epsilon_at(1e-4)
@@ -299,38 +300,110 @@ def test_miss_rates_come_from_a_calibration(tiny_transformer: Path, corpus: Path
         name: {"misses": rate.misses, "n": rate.sample, "confidence": rate.confidence, "upper": rate.upper}
         for name, rate in rates.items()
     }
-    path.write_text(json.dumps(content | {"policy": {"redact": 0.5}, "split": {"sentences": 1}}))
+    report = json.loads(report_path(corpus).read_text())
+    policy, split = report["policy"], report["split"]
+    thresholds = {name: policy[name] for name in ("redact", "conservative")}
+    path.write_text(json.dumps(content | {"policy": policy, "split": split, "thresholds": thresholds}))
     changes: dict[str, Any] = {"confidentiality": {"calibration": str(path)}}
-    with pytest.raises(RecipeError, match="needs the report of the screening beside its data points"):
-        train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "run", "crt", **changes))
-    report = corpus.with_name(f"{corpus.name}.report.json")
-    said = {"policy": {"redact": 0.5}, "split": {"sentences": 1}, "outside_the_proof": ["near-duplicates"]}
-    report.write_text(json.dumps(said))
+    # What the screening counted is its report's; of public points no epsilon is one.
+    group = {"secrets": 3, "occurrences": 4, "differing_points": 2, "differing_public_points": 1}
+    forge(corpus, group=group, outside_the_proof=["near-duplicates"])
     run = train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "run", "crt", **changes))
     told = whole_certificate(run)
     assert (told.gamma, told.delta2) == (rates["gamma"], rates["delta2"])
     assert told.confidence == pytest.approx(0.9)
     assert "the miss rates, as far as the labelled sample is of this text" in str(told)
-    # What the screening wrote beside its data points must be of the same policy, and says what u is.
-    group = {"secrets": 3, "occurrences": 4, "differing_points": 2, "differing_public_points": 1}
-    report.write_text(json.dumps(said | {"group": group}))
-    again = train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "r1", "crt", **changes))
-    certificate = whole_certificate(again)
-    assert certificate.uniform is not None
-    assert certificate.uniform.points == 2
-    assert "near-duplicates, which the proof does not cover" in certificate.outside
-    assert (
-        "public data points that the counted secrets change, which no epsilon covers" in certificate.outside
-    )
-    report.write_text(json.dumps(said | {"policy": {"redact": 0.9}}))
+    assert told.uniform is not None
+    assert (told.uniform.points, told.uniform.direct.epsilon) == (2, float("inf"))
+    assert "near-duplicates, which the proof does not cover" in told.outside
+    forge(corpus, policy=policy | {"redact": 0.9})
     with pytest.raises(
         RecipeError, match="was measured with another policy than the corpus was screened with"
     ):
         train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "r2", "crt", **changes))
-    report.write_text('{"made": "elsewhere"}')
-    path.write_text("{}")
+    forge(corpus, policy=policy)
+    path.write_text(json.dumps({"policy": policy, "split": split}))
     with pytest.raises(RecipeError, match="is no file of tacit corpus calibrate; make it again"):
         train_confidentially(private_recipe(tiny_transformer, corpus, tmp_path / "r2", "crt", **changes))
+
+
+def test_a_file_that_was_edited_or_lost_its_report_is_refused(
+    tiny_transformer: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """Even where the edit is plausible: a private point made public, and nothing masked in it."""
+    content = corpus.read_bytes()
+    lines = [json.loads(line) for line in corpus.read_text().splitlines()]
+    place = next(n for n, line in enumerate(lines) if line["private"] and not line["masked"])
+    lines[place]["private"] = False
+    corpus.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    recipe = private_recipe(tiny_transformer, corpus, tmp_path / "run", "crt")
+    with pytest.raises(
+        Tampered, match=r"is not as its screening wrote it: screened\.jsonl\.report\.json has"
+    ):
+        train_confidentially(recipe)
+    for other in (
+        private_recipe(tiny_transformer, corpus, tmp_path / "run", "finetune", privacy=None),
+        private_recipe(tiny_transformer, corpus, tmp_path / "run"),
+    ):
+        with pytest.raises(Tampered, match="is not as its screening wrote it"):
+            (finetune if other.method == "finetune" else train_privately)(other)
+    corpus.write_bytes(content)
+    forge(corpus, counts=json.loads(report_path(corpus).read_text())["counts"] | {"private": 1})
+    with pytest.raises(Tampered, match="counts other data points"):
+        train_confidentially(recipe)
+    report_path(corpus).unlink()
+    with pytest.raises(CorpusError, match="is missing, and method 'crt' promises what the screening did"):
+        train_confidentially(recipe)
+    # Nothing is promised about the screening there.
+    finetune(private_recipe(tiny_transformer, corpus, tmp_path / "plain", "finetune", privacy=None))
+
+
+def test_counts_of_private_text_are_in_no_public_file(
+    tiny_transformer: Path, corpus: Path, tmp_path: Path
+) -> None:
+    group = {"secrets": 3, "occurrences": 4, "differing_points": 2, "differing_public_points": 1}
+    given = {"gamma": 0.1, "delta2": 0.001, "differing_points": 3, "groups": {"Alice": 2}, "secret_points": 2}
+    public = []
+    for number, (counted, section) in enumerate([(group, given), (None, given | {"groups": None})]):
+        forge(corpus, group=counted)
+        section = section if counted is not None else section | {"differing_points": None}
+        recipe = private_recipe(
+            tiny_transformer, corpus, tmp_path / f"run{number}", "crt", confidentiality=section
+        )
+        run = train_confidentially(recipe)
+        public.append(
+            [
+                json.loads((run.folder / "certificate.json").read_text()),
+                run.manifest.guarantee,
+                run.manifest.recipe["confidentiality"],
+            ]
+        )
+        assert "Alice" not in "".join(file.read_text() for file in run.folder.glob("*.json"))
+        assert run.manifest.recipe["confidentiality"]["secret_points"] == 2
+    # With and without what was counted, what may be published is the same.
+    assert public[0] == public[1]
+    told = whole_certificate(Run.open(tmp_path / "run0"))
+    assert [(one.name, one.points) for one in told.groups] == [("Alice", 2)]
+    assert told.uniform is not None
+    assert told.uniform.points == 3
+    assert told.missed.epsilon == dpsgd_curve(told.process, "replace-one", group=2).epsilon_at(1e-4)
+    kept = json.loads((tmp_path / "run0" / "private" / "recipe.json").read_text())
+    assert kept["confidentiality"]["groups"] == {"Alice": 2}
+
+
+def test_that_everything_is_private_is_read_from_the_policy(tiny_transformer: Path, tmp_path: Path) -> None:
+    """That no point happened to be public says nothing: with a pi_c, a secret could have been in one."""
+    said: Documents = [("a", "My code is x."), ("b", "My number is 4711."), ("c", "The code is y.")]
+    told = []
+    for conservative in (True, False):
+        file = screened(tmp_path / f"{conservative}.jsonl", said, conservative=conservative)
+        assert point_flags(file).private.all()
+        run = train_confidentially(
+            private_recipe(tiny_transformer, file, tmp_path / f"run-{conservative}", "crt")
+        )
+        told.append(whole_certificate(run))
+    assert (told[0].delta2.upper, told[0].unprotected) == (1.0, True)
+    assert (told[1].delta2.upper, told[1].unprotected) == (0.0, False)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +463,7 @@ def test_other_private_points_between_kill_and_resume_are_refused(
     with pytest.raises(Killed):
         train_confidentially(recipe, progress=KillAt(4))
     lines = [json.loads(line) | {"private": True} for line in corpus.read_text().splitlines()]
-    corpus.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    forge(corpus, lines)
     with pytest.raises(InputError, match="The private data points has changed"):
         train_confidentially(recipe, resume=True)
 

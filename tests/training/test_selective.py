@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from tacit.corpus import UserCorpus
-from tacit.errors import CorpusError, ModelError, RecipeError
+from tacit.corpus.screening.binding import report_path
+from tacit.errors import CorpusError, ModelError, RecipeError, Tampered
 from tacit.evaluation import measure_losses
 from tacit.models.loading import load_public_model
 from tacit.models.lstm import LSTMForCausalLM
@@ -26,7 +28,7 @@ from tacit.training.selective import SelectiveAccount
 from tacit.training.selective_lstm import MarkedRows, StateNoise, one_layer, position_losses
 from tacit.training.sensitive_tokens import MarkedPiece, mark, sensitive_spans
 from tests.tiny import byte_level_tokenizer
-from tests.training.private_runs import KillAt, Killed, private_recipe, screened, write_documents
+from tests.training.private_runs import KillAt, Killed, forge, private_recipe, screened, write_documents
 
 SAID = [(f"u{i % 8}", f"Parcel {i} waits. My number is {1000 + i}, call at night.") for i in range(24)]
 
@@ -239,5 +241,53 @@ def test_what_cannot_be_trained_selectively_is_refused(
     with pytest.raises(RecipeError, match="learns from the raw text"):
         train_selectively(selective_recipe(lstm, (files[1], files[1]), tmp_path / "run"))
     elsewhere = screened(tmp_path / "other.jsonl", [("nobody", "My number is 9999."), *SAID])
-    with pytest.raises(CorpusError, match="is not of the same documents as the corpus; screen this corpus"):
+    with pytest.raises(CorpusError, match="does not match document 1 of the corpus"):
         train_selectively(selective_recipe(lstm, (files[0], elsewhere), tmp_path / "run"))
+
+
+@pytest.mark.parametrize("how", ["fewer documents", "a point left out", "other text", "more documents"])
+def test_a_screening_must_cover_the_text_it_is_of(
+    lstm: Path, files: tuple[Path, Path], tmp_path: Path, how: str
+) -> None:
+    """What was not looked at was not marked either, and would be trained on without noise."""
+    points = [json.loads(line) for line in files[1].read_text().splitlines()]
+    if how == "other text":
+        said = [(user, text.replace("night", "eight")) for user, text in SAID]
+        other = screened(tmp_path / "other.jsonl", said)
+    elif how == "more documents":
+        other = screened(tmp_path / "other.jsonl", [*SAID, ("u1", "One more.")])
+    else:
+        other = files[1]
+        last = points[-1]["document"]
+        forge(other, [p for p in points if p["document"] != last] if how[0] == "f" else points[:-1])
+    sentence = "has more documents than" if how == "more documents" else "does not match document"
+    with pytest.raises(CorpusError, match=sentence):
+        train_selectively(
+            selective_recipe(lstm, (files[0], other), tmp_path / "run", selective={"perfect": True})
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_edited_screening_or_one_without_its_report_is_refused(
+    lstm: Path, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    files[1].write_text(files[1].read_text().replace("waits", "stays", 1))
+    with pytest.raises(Tampered, match="is not as its screening wrote it"):
+        train_selectively(selective_recipe(lstm, files, tmp_path / "run"))
+    report_path(files[1]).unlink()
+    with pytest.raises(CorpusError, match="is missing, and method 'selective' promises what the screening"):
+        train_selectively(selective_recipe(lstm, files, tmp_path / "run"))
+
+
+def test_the_account_is_that_of_gaussian_mechanisms_without_sampling(
+    lstm: Path, files: tuple[Path, Path]
+) -> None:
+    """A replaced stretch moves both parts by twice their bound: mu = 2 sqrt(T)/sigma in closed form."""
+    recipe = selective_recipe(lstm, files, Path("run"), privacy={"noise_multiplier": 3.0})
+    curve = SelectiveAccount.of(recipe, 24).curve
+    mu = 2 * math.sqrt(2) / 3.0
+    for epsilon in (0.5, 1.0, 3.0):
+        exact = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
+            -mu / 2 - epsilon / mu
+        )
+        assert exact <= curve.delta_at(epsilon) <= 1.01 * exact + 1e-9

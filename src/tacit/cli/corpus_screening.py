@@ -104,7 +104,8 @@ def screen(
     """
     from tacit.corpus import Partition
     from tacit.corpus.screening import DedupSettings, ScreenSettings, SplitSettings
-    from tacit.corpus.screening.corpus_files import report_path, screen_corpus
+    from tacit.corpus.screening.binding import report_path
+    from tacit.corpus.screening.corpus_files import screen_corpus
     from tacit.corpus.screening.phrases import read_phrases
 
     for path in (out, report_path(out)):

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tacit.corpus.chat import ChatTokenizer, Renderer, TemplateRenderer, render_plainly
 from tacit.corpus.screened_corpus import is_screened
+from tacit.corpus.screening.binding import report_of
 from tacit.corpus.sources import CorpusSource
 from tacit.corpus.user_corpus import BlockTokenizer, UserCorpus
 from tacit.progress import Progress
@@ -51,6 +52,7 @@ def read_corpus(
     """
     screened = is_screened(section)
     if screened:
+        report_of(Path(section.path))  # refuses points that were changed since they were screened
         section = section.model_copy(
             update={"user": section.user or "user", "text": section.text or "text", "format": "jsonl"}
         )

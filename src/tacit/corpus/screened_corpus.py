@@ -1,7 +1,8 @@
 """A corpus that a screening wrote: known by its layout, and which of its data points are private.
 
-The rule that all of confidential training rests on (paper A.6.5) is checked again here, where it matters: a
-data point with a mask is private. A file in which one is not has been changed by hand, and is refused.
+Wherever a screened corpus is read it must be, byte for byte, what its report is about, as long as there is a
+report; what promises something about secrets refuses one without. The rule that all of confidential training
+rests on (paper A.6.5) is checked again here, where it matters: a data point with a mask is private.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.corpus.screening import MASK, read_screened
-from tacit.errors import CorpusError
+from tacit.corpus.screening.binding import report_of, report_path
+from tacit.errors import CorpusError, Tampered
 from tacit.recipes import CorpusSection
 
 BoolArray = npt.NDArray[np.bool_]
@@ -50,7 +52,8 @@ def is_screened(section: CorpusSection) -> bool:
 
 
 def point_flags(path: Path) -> PointFlags:
-    """Which points of a screened corpus are private, and which are bare."""
+    """Which points of a screened corpus are private, and which are bare: as many as its report says."""
+    report = report_of(path)
     private, bare = [], []
     for number, point in enumerate(read_screened(path), 1):
         if (point.masked or MASK in point.text) and not point.private:
@@ -60,4 +63,9 @@ def point_flags(path: Path) -> PointFlags:
             )
         private.append(point.private)
         bare.append(point.bare)
+    found = {"points": len(private), "private": sum(private), "bare": sum(bare)}
+    if report is not None and any(report["counts"].get(name) != count for name, count in found.items()):
+        raise Tampered(
+            f"{report_path(path)} counts other data points than {path.name} has; screen the corpus again."
+        )
     return PointFlags(np.array(private, dtype=np.bool_), np.array(bare, dtype=np.bool_))

@@ -29,6 +29,13 @@ NOT_COVERED: Final = (
 _DIGITS = 4
 
 
+def once(points: int) -> str:
+    """What has to hold of the sentence that a secret stands in."""
+    if points == 1:
+        return "a secret stands in one data point, whose sentence occurs once in the corpus"
+    return f"masking a secret changes at most {points:,} data points, those of repeated sentences included"
+
+
 def up(value: float) -> str:
     """A bound with four digits that matter, rounded up: a printed bound must still be one."""
     if value == 0 or not math.isfinite(value):
@@ -51,7 +58,7 @@ def paragraphs(certificate: Certificate) -> list[tuple[str, list[str]]]:
     if certificate.groups or certificate.uniform:
         found.append(("Several secrets together", _groups(certificate)))
     found.append(("For comparison: the paper's accounting", _paper(certificate)))
-    found.append(("Holds if", [f"- {one}" for one in ASSUMPTIONS]))
+    found.append(("Holds if", [f"- {one}" for one in certificate.assumptions]))
     found.append(("Does not cover", [f"- {one}" for one in (*NOT_COVERED, *certificate.outside)]))
     return found
 

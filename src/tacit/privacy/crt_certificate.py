@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, TypedDict
 
 from tacit.errors import InputError
-from tacit.privacy.certificate_words import ASSUMPTIONS, NEIGHBOURS, NOT_COVERED, paragraphs, up
+from tacit.privacy.certificate_words import ASSUMPTIONS, NEIGHBOURS, NOT_COVERED, once, paragraphs, up
 from tacit.privacy.confidentiality import (
     Indistinguishable,
     MissRate,
@@ -167,20 +167,31 @@ class Certificate:
                 epsilon=self.missed.epsilon,
                 delta=self.delta,
                 about="each secret",
-                assumptions=ASSUMPTIONS if everything else (*ASSUMPTIONS, *self._rates()),
+                assumptions=self.assumptions if everything else (*self.assumptions, *self._rates()),
                 # That a policy misses nothing can be assumed and never measured: the headline says so.
                 outside=self.outside if everything else (*self.outside, _NOTHING_MISSED),
             )
         bound = self.with_delta2 if self.random_secret.says_nothing else self.random_secret
         if bound.says_nothing:
             bound = Indistinguishable(math.inf, 0.0)
-        return Guarantee.confidentiality(
+        found = Guarantee.confidentiality(
             epsilon=bound.epsilon,
             delta=bound.delta,
             about="a random secret",
-            assumptions=(*ASSUMPTIONS, *self._rates()),
+            assumptions=(*self.assumptions, *self._rates()),
             outside=self.outside,
         )
+        if bound.delta <= self.delta:
+            return found
+        more = (
+            f"delta is {self.delta:g} and {up(bound.delta - self.delta)} more, for what both policies miss."
+        )
+        return replace(found, caveat=f"{found.caveat} {more[0].upper()}{more[1:]}")
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must be true for the statements to hold."""
+        return (*ASSUMPTIONS, once(self.secret_points))
 
     def _rates(self) -> tuple[str, ...]:
         return (
@@ -210,7 +221,7 @@ class Certificate:
             "random_secret": self.random_secret.to_json(),
             "with_delta2": self.with_delta2.to_json(),
             "paper": self.paper.to_json(),
-            "assumptions": list(ASSUMPTIONS),
+            "assumptions": list(self.assumptions),
             "not_covered": list(NOT_COVERED),
             "outside": list(self.outside),
             "words": str(self),
@@ -257,6 +268,7 @@ def certify(
     secret_points: int = 1,
     groups: Mapping[str, int] | None = None,
     uniform_points: int | None = None,
+    uniform_public_points: int = 0,
     outside: tuple[str, ...] = (),
 ) -> Certificate:
     """Everything that CRT promises at ``delta``, for a process that trained on the private part.
@@ -266,7 +278,8 @@ def certify(
     secret_points   data points that masking one secret changes, the most for any: 1 if its sentence occurs
                     once
     groups          names of groups, and the data points that masking each changes (u)
-    uniform_points  the same for all secrets together
+    uniform_points  the same for all secrets together, of which ``uniform_public_points`` are public: what
+                    differs there is trained on as it stands, and there is no bound
 
     Every u is counted by screening the corpus twice. Takes about a second for each curve.
     """
@@ -290,7 +303,7 @@ def certify(
         missed=missed,
         unprotected=second.upper > 0,
         groups=tuple(promised),
-        uniform=None if uniform_points is None else _group(one, "all secrets", uniform_points, delta),
+        uniform=_uniform(one, uniform_points, uniform_public_points, delta),
         at_point=random_secret_at_point(missed.epsilon, delta, **rates),
         random_secret=Indistinguishable(random_secret_epsilon(secret, delta, **rates), delta),
         with_delta2=_with_delta2(secret, delta, rates),
@@ -307,6 +320,15 @@ def _group(one: PrivacyCurve, name: str, points: int, delta: float) -> GroupProm
         Indistinguishable(curve.epsilon_at(delta), delta),
         group_by_composition(one.epsilon_at(delta), delta, points),
     )
+
+
+def _uniform(one: PrivacyCurve, points: int | None, public: int, delta: float) -> GroupPromise | None:
+    if points is None:
+        return None
+    if public:
+        nothing = Indistinguishable(math.inf, 0.0)
+        return GroupPromise("all secrets", points, nothing, nothing)
+    return _group(one, "all secrets", points, delta)
 
 
 def _with_delta2(curve: PrivacyCurve, delta: float, rates: _Rates) -> Indistinguishable:

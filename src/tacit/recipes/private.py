@@ -10,6 +10,7 @@ from tacit.recipes.fields import Count, Flag, Name, Real, Section, Whole
 
 Adjacency = Literal["add-remove", "replace-one"]
 Chance = Annotated[Real, Field(ge=0, le=1)]
+DataPoints = Annotated[Whole, Field(ge=0, le=10**9)]
 
 
 class PrivacySection(Section):
@@ -53,13 +54,20 @@ class ConfidentialitySection(Section):
     calibration       the file that `tacit corpus calibrate` wrote: both miss rates as measured; or give
     gamma             the share of secrets that the policy misses, as assumed; by default all are missed
     delta2            the share that the conservative policy misses too, as assumed; 0 without such a policy
+    secret_points     data points that masking one secret changes, at most: a public bound that somebody
+                      states, 1 where its sentence occurs once, 2 where a sentence may be repeated
     differing_points  u: data points that differ when all secrets are masked, counted by screening twice
+    groups            the same for groups of secrets, by name
+
+    Counts are functions of the private text: the last two stay in ``private/`` and are not in ``run.json``.
     """
 
     calibration: Name | None = None
     gamma: Chance | None = None
     delta2: Chance | None = None
-    differing_points: Annotated[Whole, Field(ge=0, le=10**9)] | None = None
+    secret_points: Annotated[Whole, Field(ge=1, le=10**6)] = 1
+    differing_points: DataPoints | None = None
+    groups: Annotated[dict[Name, DataPoints], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _measured_or_assumed(self) -> Self:

@@ -26,7 +26,7 @@ from tacit.progress import Progress, Silent
 from tacit.recipes import PublicPhaseSection, Recipe, TrainingSection
 from tacit.runs import Run, RunBuilder
 from tacit.training.building import build_run, record_of, seed_of
-from tacit.training.certifying import certificate_for, published
+from tacit.training.certifying import certificate_for, published, published_recipe
 from tacit.training.checkpoint import trainable
 from tacit.training.dpsgd import (
     objective_for,
@@ -93,13 +93,14 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
     record_private_run(builder, prepared, plan, outcome, engine=engine, **counts)
     write_json(builder.private / "certificate.json", certificate.to_json(), private=True, overwrite=True)
     write_json(builder.folder / "certificate.json", published(certificate).to_json(), overwrite=True)
+    write_json(builder.private / "recipe.json", recipe.to_json(), private=True, overwrite=True)
     prepared.corpus.whole.close()
     return builder.finish(
         method=recipe.method,
-        recipe=recipe.to_json(),
+        recipe=published_recipe(recipe),
         public_model=record_of(prepared.public),
         weights=layout,
-        guarantee=certificate.guarantee.to_json(),
+        guarantee=published(certificate).guarantee.to_json(),
         privacy={"dpsgd": plan.to_json()},
         corpus_fingerprint=prepared.corpus.whole.fingerprint,
         seeded=recipe.training.seed is not None,

@@ -1,5 +1,9 @@
 """Documents as tokens with a mark on those that a screening would have masked: for selective DP-SGD.
 
+What the screening did not look at it did not mark either. So its data points must cover every document, and
+show the document's own text wherever they mask nothing: a screening of other text, or of some of it, is
+refused.
+
 The text is encoded stretch by stretch, sensitive ones apart from others, so that every token is wholly one
 or the other. A document stays one example; it is cut into pieces as everywhere, and each piece starts
 afresh.
@@ -16,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.corpus import UserCorpus
-from tacit.corpus.screening import read_screened
+from tacit.corpus.screening import LabelledSpan, ScreenedPoint, read_screened
+from tacit.corpus.screening.binding import required_report
+from tacit.corpus.screening.masks import escaped, rendered
 from tacit.errors import CorpusError
 from tacit.models.tokenizer import PublicTokenizer
 from tacit.training.encoding import IntArray, piece_sizes
@@ -64,14 +70,53 @@ class MarkedDocuments:
 
 def sensitive_spans(screened: Path, corpus: UserCorpus) -> list[list[tuple[int, int]]]:
     """Of each document of the whole corpus the characters that its screening masked, in order."""
-    remedy = "screen this corpus again with tacit corpus screen"
-    spans: list[list[tuple[int, int]]] = [[] for _ in range(len(corpus))]
-    users = [corpus.users[code] for code in corpus.user_codes()]
-    for point in read_screened(screened):
-        if point.document >= len(spans) or users[point.document] != point.user:
-            raise CorpusError(f"{screened} is not of the same documents as the corpus; {remedy}.")
-        spans[point.document] += [(span.start, span.end) for span in point.masked]
-    return [sorted(own) for own in spans]
+    report = required_report(screened, "selective")
+    placeholders = bool(report.get("policy", {}).get("placeholders"))
+    points = read_screened(screened)
+    point = next(points, None)
+    spans: list[list[tuple[int, int]]] = []
+    for number, document in enumerate(corpus.documents()):
+        own: list[ScreenedPoint] = []
+        while point is not None and point.document == number:
+            own.append(point)
+            point = next(points, None)
+        text = escaped(document.text, placeholders=placeholders)
+        if any(one.user != document.user for one in own) or not _covers(own, text, placeholders=placeholders):
+            raise CorpusError(
+                f"{screened} does not match document {number + 1} of the corpus: a screening of the same "
+                "documents covers all of their text; screen this corpus again with tacit corpus screen."
+            )
+        spans.append([(span.start, span.end) for one in own for span in one.masked])
+    if point is not None:
+        raise CorpusError(
+            f"{screened} has more documents than the corpus, which has {len(spans)}; screen this corpus "
+            "again with tacit corpus screen."
+        )
+    return spans
+
+
+def _covers(points: Sequence[ScreenedPoint], text: str, *, placeholders: bool) -> bool:
+    """Whether points follow one another through the whole text, and show it where they mask nothing."""
+    position = 0
+    for point in points:
+        if not position <= point.start <= point.end <= len(text) or text[position : point.start].strip():
+            return False
+        within = [
+            LabelledSpan(span.start - point.start, span.end - point.start, span.label)
+            for span in point.masked
+        ]
+        length = point.end - point.start
+        if any(not 0 <= span.start < span.end <= length for span in within):
+            return False
+        if point.duplicate:  # is one mask, whatever it was, and sensitive as a whole
+            shown = [(span.start, span.end) for span in within] == [(0, length)]
+        else:
+            form = rendered(text[point.start : point.end], within, placeholders=placeholders)
+            shown = form.text == point.text and form.masks == tuple(within)
+        if not shown:
+            return False
+        position = point.end
+    return not text[position:].strip()
 
 
 def mark(
@@ -98,8 +143,6 @@ def mark(
 def _stretches(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
     position = 0
     for start, end in spans:
-        if end > len(text):
-            raise CorpusError("A masked span lies beyond its document; screen this corpus again.")
         if start > position:
             yield text[position:start], False
         if end > max(start, position):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tracemalloc
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tacit.corpus import Partition, SimulationPlan, UserCorpus, write_customersim
-from tacit.corpus.reading import source_of
+from tacit.corpus.reading import read_corpus, source_of
 from tacit.corpus.screening import (
     MASK,
     DedupSettings,
@@ -21,8 +22,9 @@ from tacit.corpus.screening import (
     ScreenSettings,
     read_screened,
 )
-from tacit.corpus.screening.corpus_files import report_path, screen_corpus
-from tacit.errors import CorpusError, OutputExists
+from tacit.corpus.screening.binding import report_of, report_path
+from tacit.corpus.screening.corpus_files import screen_corpus
+from tacit.errors import CorpusError, OutputExists, Tampered
 from tacit.progress import Silent
 from tacit.recipes import CorpusSection
 from tests.corpus.screening.detectors import documents, settings, words
@@ -69,6 +71,25 @@ def test_points_and_report_are_written_for_their_owner_alone(sim: Path, tmp_path
         assert [
             raw[span.start : span.end] for span in point.masked if point.text == raw[point.start : point.end]
         ] == []
+
+
+def test_the_report_binds_its_points(sim: Path, tmp_path: Path) -> None:
+    out = tmp_path / "screened.jsonl"
+    report = screen_corpus(section(sim), out, PATTERNS, Silent())
+    assert report["points"] == {"sha256": hashlib.sha256(out.read_bytes()).hexdigest()}
+    assert report_of(out) == report
+    content = out.read_bytes()
+    for edited in (content.replace(b'"private": true', b'"private": false', 1), content[:-1], content * 2):
+        out.write_bytes(edited)
+        with pytest.raises(Tampered, match="is not as its screening wrote it"):
+            report_of(out)
+        with pytest.raises(Tampered, match="is not as its screening wrote it"):
+            read_corpus(section(out), None, Silent())
+    report_path(out).write_text(json.dumps(report | {"format": "tacit screening report 1"}))
+    with pytest.raises(CorpusError, match="does not say which data points it is about"):
+        report_of(out)
+    report_path(out).unlink()
+    assert report_of(out) is None
 
 
 def test_what_was_screened_is_a_corpus(sim: Path, tmp_path: Path) -> None:
@@ -145,6 +166,7 @@ def test_a_secret_that_both_policies_miss_differs_in_public(tmp_path: Path) -> N
         (settings(words("x"), conservative=None), ["D_pub is empty: every data point is private because"]),
         (settings(words("Hello", "Bye")), ["D_pub is empty: every data point is private."]),
         (settings(words("x"), dedup="near"), ["D_pri is empty", "Near-duplicates"]),
+        (settings(words("x"), dedup="bloom"), ["D_pri is empty", "A Bloom filter's false repeats"]),
         (settings(words("x"), placeholders=True), ["D_pri is empty", "Placeholders"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 from tacit.corpus.partition import Partition
 from tacit.corpus.reading import source_of
 from tacit.corpus.rows import BadRowCount, refuse_bad
+from tacit.corpus.screening.binding import REPORT_FORMAT, report_path
 from tacit.corpus.screening.difference import ScreeningTwice
 from tacit.corpus.screening.gold_spans import read_spans
-from tacit.corpus.screening.report import REPORT_FORMAT
 from tacit.corpus.screening.screening import RawDocument, Screening, ScreenSettings
 from tacit.corpus.sources import iter_rows
 from tacit.errors import CorpusError
@@ -20,11 +21,6 @@ from tacit.progress import Progress
 from tacit.recipes import CorpusSection
 
 _REMARK_EVERY = 512
-
-
-def report_path(out: Path) -> Path:
-    """Where the report of a screened corpus lies."""
-    return out.with_name(f"{out.name}.report.json")
 
 
 def screen_corpus(
@@ -56,13 +52,17 @@ def screen_corpus(
     twice = ScreeningTwice(screening, secrets) if secrets else None
     progress.phase("screening", None)
     documents = _documents(section, settings, bad, progress)
+    digest = hashlib.sha256()
     with new_file(out, private=True) as handle:
         for number, point in enumerate((twice or screening).screen(documents)):
-            handle.write(point.to_line())
+            line = point.to_line()
+            digest.update(line)
+            handle.write(line)
             if number % _REMARK_EVERY == 0:
                 counts = screening.counts
                 progress.advance(0, f"{counts.points:,} points, {counts.private:,} private")
         report = _report(section, settings, screening, bad, partition, twice)
+        report["points"] = {"sha256": digest.hexdigest()}
         # Written last, and before the points have their name: where it cannot be, there are no points either.
         write_json(report_file, report, private=True)
     return report
@@ -87,12 +87,21 @@ def _report(
     twice: ScreeningTwice | None,
 ) -> dict[str, Any]:
     policy = settings.policy
-    near = settings.dedup.kind == "near"
+    near, bloom = settings.dedup.kind == "near", settings.dedup.kind == "bloom"
     outside = [
-        name for name, chosen in (("placeholders", policy.placeholders), ("near-duplicates", near)) if chosen
+        name
+        for name, chosen in (
+            ("placeholders", policy.placeholders),
+            ("near-duplicates", near),
+            ("false repeats of a Bloom filter", bloom),
+        )
+        if chosen
     ]
     notes = screening.counts.notes(
-        placeholders=policy.placeholders, near=near, everything_private=policy.conservative is None
+        placeholders=policy.placeholders,
+        near=near,
+        bloom=bloom,
+        everything_private=policy.conservative is None,
     )
     return {
         "format": REPORT_FORMAT,

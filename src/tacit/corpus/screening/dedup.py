@@ -6,7 +6,9 @@ it. Three ways of remembering what was seen:
 * ``exact``: a keyed 128-bit hash of each distinct point (blake2b, its key drawn anew: nobody can prepare two
   texts that collide). Memory grows by some 100 bytes for each distinct point, not with their length.
 * ``bloom``: a Bloom filter of fixed size. It never misses a repeat; with the stated probability it takes a
-  new point for a repeat, which masks more. Its hash (xxh3) is fast and seeded; a collision masks more, too.
+  new point for a repeat, which masks more. **Outside the proof of CRT**: a false repeat comes from the bits
+  of other points, so that a secret, even a caught one, can change whether another point is masked. Its hash
+  (xxh3) is fast and seeded, and its bits are not independent: no chance of that is added to delta.
 * ``near``: MinHash over words, for near repeats too. **Outside the proof of CRT**: which points it merges
   depends on similarity, so one secret can change more points than the ones it stands in.
 

@@ -123,12 +123,14 @@ def _span(item: Any, number: int, text: str, where: str) -> LabelledSpan:
             f"{where}: span {number} ({start} to {end}) does not match the text, which has {len(text)} "
             "characters; count in characters from 0, and give the end after the last one."
         )
-    value = item.get("value") if isinstance(item, Mapping) else None
-    if isinstance(value, str) and value != text[start:end]:
-        raise CorpusError(
-            f"{where}: span {number} ({start} to {end}) does not match the text: its value is another; "
-            "count in characters, or leave 'value' out."
-        )
+    for name in ("value", "text"):
+        # A span that says what it covers must cover it: else labels are measured that are not the text's.
+        value = item.get(name) if isinstance(item, Mapping) else None
+        if value is not None and value != text[start:end]:
+            raise CorpusError(
+                f"{where}: span {number} ({start} to {end}) does not match the text: its '{name}' is "
+                f"another; count in characters, or leave '{name}' out."
+            )
     return LabelledSpan(start, end, label)
 
 

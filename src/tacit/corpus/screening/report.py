@@ -8,8 +8,6 @@ from typing import Any
 
 from tacit.corpus.screening.screened_points import ScreenedPoint
 
-REPORT_FORMAT = "tacit screening report 1"
-
 
 @dataclass
 class ScreeningCounts:
@@ -67,7 +65,7 @@ class ScreeningCounts:
         content["rounds"] = {str(number): self.rounds[number] for number in sorted(self.rounds)}
         return content
 
-    def notes(self, *, placeholders: bool, near: bool, everything_private: bool) -> list[str]:
+    def notes(self, *, placeholders: bool, near: bool, bloom: bool, everything_private: bool) -> list[str]:
         """What an operator should know before training on the result."""
         notes = []
         if not self.private:
@@ -90,4 +88,6 @@ class ScreeningCounts:
             notes.append("Placeholders tell the kind of a secret: outside the proof of CRT.")
         if near:
             notes.append("Near-duplicates are merged by similarity: outside the proof of CRT.")
+        if bloom:
+            notes.append("A Bloom filter's false repeats depend on other points: outside the proof of CRT.")
         return notes

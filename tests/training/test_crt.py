@@ -454,6 +454,10 @@ def test_a_killed_run_resumes_to_the_same_weights_and_certificate(
     resumed = train_confidentially(recipe, resume=True)
     assert resumed.weights_sha256() == whole.weights_sha256()
     assert whole_certificate(resumed).to_json() == whole_certificate(whole).to_json()
+    # What the steps saw is that of all of them, not of the last process.
+    seen = [json.loads((run.folder / "private" / "training.json").read_text()) for run in (whole, resumed)]
+    assert seen[0] == seen[1]
+    assert seen[0]["public_steps"] > 0
 
 
 def test_other_private_points_between_kill_and_resume_are_refused(

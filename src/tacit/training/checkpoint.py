@@ -37,6 +37,7 @@ class Standing:
     best_loss: float | None = None
     checks_without_gain: int = 0
     account: Mapping[str, Any] | None = None
+    seen: Mapping[str, Any] | None = None  # what these steps saw, for the operator alone
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -10,7 +10,7 @@ step, so that they come back together: the same noise never covers another batch
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from tacit.training.schedule import learning_rate
 
 @dataclass
 class PrivateOutcome:
-    """What this process saw, for the operator alone, and the private steps of the whole run."""
+    """What the steps that led to the weights saw, for the operator alone: of the whole run."""
 
     private_steps: int = 0
     public_steps: int = 0
@@ -83,6 +83,7 @@ def take_steps(
         progress.remark(f"resumed at step {standing.step} of {phases.steps}")
         if private is not None:
             private.trainer.load_state_dict({"account": dict(standing.account or {})})
+        loop.go_on_from(standing.seen or {})
     progress.phase("training", phases.steps)
     progress.advance(standing.step)
     model.train()
@@ -91,7 +92,7 @@ def take_steps(
             progress.advance(1, loop.take(phases.at(step)))
             if (step + 1) % checkpoint_every == 0:
                 # The account with the weights that it is for: never one without the other.
-                reached = Standing(step + 1, account=loop.account)
+                reached = Standing(step + 1, account=loop.account, seen=loop.outcome.to_json())
                 save_checkpoint(checkpoint_folder, reached, model, loop.optimisers)
     model.eval()
     return loop.outcome
@@ -127,6 +128,10 @@ class _Loop(contextlib.ExitStack):
         """What happened, with the private steps of the whole run."""
         account = self.account
         return replace(self._outcome, private_steps=0 if account is None else account["steps"])
+
+    def go_on_from(self, seen: Mapping[str, Any]) -> None:
+        """Take up what the steps before a checkpoint saw."""
+        self._outcome = PrivateOutcome(**seen)
 
     def take(self, place: Place) -> str:
         """One step; returns what to tell the operator of it."""

@@ -13,6 +13,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Before anything imports the libraries that read them. An empty hub cache, so that no test depends on what
 # the developer happens to have downloaded.
@@ -97,3 +98,16 @@ def tiny_llama(shared_folder: Path) -> Path:
 def tiny_model(request: pytest.FixtureRequest, shared_folder: Path) -> Path:
     """Both families, one after the other."""
     return _built_once(shared_folder, request.param)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server that lives as long as the tests of a worker."""
+    # pgserver asks for this folder when it is imported, and warns where there is none.
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+    import pgserver
+
+    module: Any = pgserver  # which has no types
+    server = module.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()

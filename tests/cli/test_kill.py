@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from tacit.runs import Run
+from tacit.training import loop
 from tests.cli.conftest import RECIPE, Tacit, write_corpus
 
-LONGER = ("training.epochs=6", "training.batch_size=1", "performance.checkpoint_every=2")
+# A hundred steps: enough are left to be killed in after the first checkpoint, and nobody waits long.
+LONGER = ("training.epochs=3", "training.batch_size=1", "performance.checkpoint_every=2")
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -26,7 +28,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def prepare(folder: Path, model: Path) -> None:
-    write_corpus(folder / "dialogues.jsonl", users=60)
+    write_corpus(folder / "dialogues.jsonl", users=20)
     (folder / "recipe.yaml").write_text(RECIPE + f"model: {{name: {model}}}\n")
 
 
@@ -39,27 +41,47 @@ def wait_for_checkpoint(folder: Path, process: subprocess.Popen[Any]) -> None:
 
 @pytest.mark.slow
 def test_sigkill_and_resume_give_the_weights_of_an_undisturbed_run(
-    tmp_path: Path, tiny_transformer: Path
+    tacit: Tacit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_transformer: Path
 ) -> None:
+    """The one is killed in a process of its own and continued in another; the other is one process' work."""
     prepare(tmp_path, tiny_transformer)
+    monkeypatch.chdir(tmp_path)
     process = start(tmp_path)
     wait_for_checkpoint(tmp_path, process)
     process.kill()
     assert process.wait() == -9
     assert not (tmp_path / "runs/first").exists()
-    assert start(tmp_path).wait() == 2  # an unfinished run is neither overwritten nor continued unasked
-    assert start(tmp_path, "--resume").wait() == 0
-    assert start(tmp_path, "output=runs/undisturbed").wait() == 0
+    again = ("train", "recipe.yaml", *LONGER)
+    assert tacit(*again).code == 2  # an unfinished run is neither overwritten nor continued unasked
+    taken: list[int] = []
+    step = loop._step
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        taken[-1] += 1
+        return step(*arguments, **options)
+
+    monkeypatch.setattr(loop, "_step", counted)
+    for option in ("--resume", "output=runs/undisturbed"):
+        taken.append(0)
+        result = tacit(*again, option)
+        assert result.code == 0, result.err
     killed, undisturbed = (Run.open(tmp_path / "runs" / name) for name in ("first", "undisturbed"))
     assert killed.weights_sha256() == undisturbed.weights_sha256()
+    assert 0 < taken[0] < taken[1], "it was continued, not begun again"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "word"), [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
 def test_a_polite_signal_cleans_up_and_says_so_in_a_line(
-    tmp_path: Path, tiny_transformer: Path, number: signal.Signals, word: str
+    tacit: Tacit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_transformer: Path,
+    number: signal.Signals,
+    word: str,
 ) -> None:
     prepare(tmp_path, tiny_transformer)
+    monkeypatch.chdir(tmp_path)
     elsewhere = tmp_path / "temporary"
     elsewhere.mkdir()
     process = subprocess.Popen(
@@ -71,15 +93,9 @@ def test_a_polite_signal_cleans_up_and_says_so_in_a_line(
     )
     wait_for_checkpoint(tmp_path, process)
     # One process at a time: the run is taken.
-    second = subprocess.run(
-        [sys.executable, "-m", "tacit", "train", "recipe.yaml", *LONGER, "training.epochs=500", "--resume"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert second.returncode == 2
-    assert second.stderr.startswith("tacit: runs/first.partial is being trained by another process")
+    second = tacit("train", "recipe.yaml", *LONGER, "training.epochs=500", "--resume")
+    assert second.code == 2
+    assert second.err.startswith("tacit: runs/first.partial is being trained by another process")
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number

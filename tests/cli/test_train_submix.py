@@ -86,29 +86,27 @@ def test_mistakes_get_a_sentence_and_leave_nothing(
 
 
 LONGER = (
-    "training.max_steps=40",
+    "training.max_steps=24",
     "training.batch_size=1",
     "performance.checkpoint_every=2",
     "ensemble.key=parts/private/partition.key",
 )
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tacit", "train", "recipe.yaml", *LONGER, *arguments]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("joint", ["true", "false"])
 def test_sigkill_and_resume_give_the_members_of_an_undisturbed_run(
-    tmp_path: Path, tiny_transformer: Path, joint: str
+    tacit: Tacit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_transformer: Path, joint: str
 ) -> None:
-    write_corpus(tmp_path / "dialogues.jsonl", users=60)
+    monkeypatch.chdir(tmp_path)
+    write_corpus(tmp_path / "dialogues.jsonl", users=30)
     (tmp_path / "recipe.yaml").write_text(SUBMIX + f"model: {{name: {tiny_transformer}}}\n")
     source = CorpusSource(str(tmp_path / "dialogues.jsonl"), user="user", text="text")
     Partition.create(UserCorpus.read(source), 2).save(tmp_path / "parts")
-    how = f"ensemble.joint={joint}"
-    process = start(tmp_path, how)
+    how = ("train", "recipe.yaml", *LONGER, f"ensemble.joint={joint}")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tacit", *how], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     unfinished = tmp_path / "runs/first.partial"
     # Jointly: in the middle of the only group. One by one: when one member is done and the next has begun.
     signs = [unfinished / "private/checkpoint"] + ([] if joint == "true" else [unfinished / "members"])
@@ -117,8 +115,8 @@ def test_sigkill_and_resume_give_the_members_of_an_undisturbed_run(
     process.kill()
     assert process.wait() == -9
     assert not (tmp_path / "runs/first").exists()
-    assert start(tmp_path, how).wait() == 2  # an unfinished run is neither overwritten nor continued unasked
-    assert start(tmp_path, how, "--resume").wait() == 0
-    assert start(tmp_path, how, "output=runs/undisturbed").wait() == 0
+    assert tacit(*how).code == 2  # an unfinished run is neither overwritten nor continued unasked
+    assert tacit(*how, "--resume").code == 0
+    assert tacit(*how, "output=runs/undisturbed").code == 0
     killed, undisturbed = (Run.open(tmp_path / "runs" / name) for name in ("first", "undisturbed"))
     assert killed.weights_sha256() == undisturbed.weights_sha256()

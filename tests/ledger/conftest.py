@@ -1,12 +1,10 @@
-"""Ledgers to test: a SQLite file, and a real PostgreSQL that the tests start."""
+"""Ledgers to test: in a SQLite file, and in a real PostgreSQL that the tests start."""
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -14,19 +12,6 @@ import pytest
 from tacit.ledger import Domain, Ledger, Model
 
 MakeUrl = Callable[[], str]
-
-
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a PostgreSQL server that lives as long as the tests."""
-    # pgserver asks for this folder when it is imported, and warns where there is none.
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-    import pgserver
-
-    module: Any = pgserver  # which has no types
-    server = module.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    yield server.get_uri()
-    server.cleanup()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -260,6 +260,8 @@ class TestTheDatabaseRefuses:
             for part in range(3):
                 ledger.store.run(insert.format(part, 10**9, 2 * 10**8))
             raise RuntimeError("fault")
+        assert ledger.balance(PEOPLE).spent == (10**8, 2 * 10**8), "and all of it is undone by a fault"
+        verify(ledger, PEOPLE)
 
 
 class TestOpening:

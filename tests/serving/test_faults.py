@@ -37,7 +37,7 @@ from tacit.models.tokenizer import PublicTokenizer
 from tacit.runs import Run
 from tacit.serving.api import public_app
 from tacit.serving.service import Service
-from tests.ledger.conftest import new_database, postgres
+from tests.ledger.conftest import new_database
 from tests.ledger.test_crashes import opened
 from tests.serving.conftest import PROMPT, NewPlace, Place, Server, serving
 from tests.serving.test_kills import (
@@ -55,7 +55,7 @@ from tests.serving.test_kills import (
     write_down,
 )
 
-__all__ = ["postgres", "store"]  # fixtures of this module by being imported
+__all__ = ["store"]  # a fixture of this module by being imported
 
 Fault = contextlib.AbstractContextManager[None]
 _PATIENCE = 120.0  # seconds until a test gives up; nothing is asserted about how long anything takes

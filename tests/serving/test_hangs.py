@@ -25,12 +25,10 @@ from tacit.serving.api import public_app
 from tacit.serving.books import Books
 from tacit.serving.problems import Problem
 from tacit.serving.service import Service, _Open
-from tests.ledger.conftest import new_database, postgres
+from tests.ledger.conftest import new_database
 from tests.serving.conftest import TENANT, NewPlace, ledger_of, serving
 from tests.serving.test_engine import answers, question
 from tests.serving.test_faults import session_of, wait_until, whole
-
-__all__ = ["postgres"]  # a fixture of this module by being imported
 
 
 @pytest.fixture
@@ -247,6 +245,7 @@ def test_who_waits_for_a_key_to_be_free_keeps_no_thread(place: NewPlace) -> None
     assert request.id in found, "one of them has it now"
     refused = [one.code for one in found if isinstance(one, Problem)]
     assert set(refused) <= {"idempotency_key_in_use"}
+    assert found.count(request.id) + len(refused) == 40, "everybody got the one or the other"
 
 
 # A ledger that must not open again

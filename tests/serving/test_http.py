@@ -1102,6 +1102,7 @@ def test_a_fault_of_ours_is_told_in_the_same_shape_and_without_its_words(
 def test_public_metrics_are_counters_that_anybody_may_see(server: Server, web: httpx.Client) -> None:
     assert post(web, COMPLETIONS, body_for(COMPLETIONS, server.model)).status_code == 200
     text = web.get("/metrics").text
+    assert gauge(web, "tacit_tokens_total") >= 1
     assert set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)) - {"tacit_requests_created"} <= {
         "tacit_requests_total",
         "tacit_tokens_total",
@@ -1123,6 +1124,7 @@ def test_public_metrics_are_counters_that_anybody_may_see(server: Server, web: h
 def test_the_public_page_says_what_is_configured_and_nothing_that_was_spent(
     server: Server, web: httpx.Client
 ) -> None:
+    assert post(web, COMPLETIONS, body_for(COMPLETIONS, server.model)).status_code == 200
     response = web.get("/")
     assert response.headers["content-type"].startswith("text/html")
     assert "script-src" in response.headers["content-security-policy"]
@@ -1131,6 +1133,7 @@ def test_the_public_page_says_what_is_configured_and_nothing_that_was_spent(
     for word in ("weights", "worst", "stopped", "tenant", TENANT, "private answers", "public answers"):
         assert word not in text
     statement = overview(server)["statement"]
+    assert statement["worst_part_used"] > 0, "there is something that could be told"
     for number in (*statement["spent"], statement["worst_part_used"]):
         assert f"{number}"[:6] not in text
     refused(web.get("/figures"), 404, "not_found")

@@ -25,11 +25,9 @@ from tacit.ledger import Ledger, verify
 from tacit.models.ensemble import load_ensemble
 from tacit.models.tokenizer import PublicTokenizer
 from tacit.runs import Run
-from tests.ledger.conftest import new_database, postgres
+from tests.ledger.conftest import new_database
 from tests.ledger.test_crashes import opened
 from tests.serving.conftest import PROMPT, NewPlace, Place, Server, serving
-
-__all__ = ["postgres"]  # a fixture of this module by being imported
 
 RELEASE_FIRST = Path(__file__).with_name("release_first.py")
 DOMAIN = "people"

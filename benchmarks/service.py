@@ -209,7 +209,8 @@ def service(mechanism: str, options: argparse.Namespace, *, unwritten: bool = Fa
 
 def measure(mechanism: str, options: argparse.Namespace) -> None:
     tokens, many = options.tokens, options.clients
-    print(f"\n{mechanism}, {dtype_named(options.dtype)}, k = {PARTS}: answers of {tokens} tokens to {PROMPT_TOKENS}")
+    dtype = dtype_named(options.dtype)
+    print(f"\n{mechanism}, {dtype}, k = {PARTS}: answers of {tokens} tokens to {PROMPT_TOKENS}")
     print(f"{'':34} tokens/s  x one   first p50    p99  between p50  p99 (ms)")
     with (
         service(mechanism, options) as real,

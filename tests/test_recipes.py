@@ -251,7 +251,6 @@ def test_private_methods_have_the_documented_defaults() -> None:
     assert privacy is not None
     assert (privacy.epsilon, privacy.noise_multiplier, privacy.delta) == (8.0, None, 1e-5)
     assert (privacy.clip, privacy.unit, privacy.adjacency, privacy.group) == (1.0, "example", "add-remove", 1)
-    assert not privacy.secure_noise
     crt = parse_recipe(MINIMAL, CRT)
     assert crt.privacy is not None
     assert crt.privacy.adjacency == "replace-one"
@@ -286,7 +285,6 @@ def test_private_methods_have_the_documented_defaults() -> None:
         ([*DPSGD, "confidentiality.gamma=0.1"], "the section 'confidentiality' is for method 'crt', not"),
         ([*DPSGD, "public_phase.batch_size=2"], "the section 'public_phase' is for method 'crt', not"),
         ([*DPSGD, "privacy.unit=user", "corpus.blocks=8"], "'corpus.blocks' tears data points and users"),
-        ([*DPSGD, "privacy.secure_noise=true", "training.seed=1"], "cannot be repeated from 'training.seed'"),
         ([*CRT, "training.max_steps=3"], "takes whole epochs over public and private text; remove"),
         ([*CRT, "corpus.blocks=8"], "'corpus.blocks' tears data points and users"),
         ([*CRT, "corpus.screened=false"], "method 'crt' learns from what tacit corpus screen wrote"),

@@ -154,8 +154,8 @@ def test_every_figure_has_its_table_and_its_data() -> None:
     page = report()
     figures = [str(found["id"]) for tag, found in page.elements if tag == "figure"]
     assert set(figures) == {
-        "claims-figure", "utility-figure", "exposure-figure", "membership-1", "roc-1", "membership-2",
-        "roc-2",
+        "claims-figure", "utility-figure", "frontier-own", "exposure-figure", "membership-1", "roc-1",
+        "membership-2", "roc-2",
         "groups-1", "tab-figure", "real-tab-figure", "codes-figure", "ratio-figure", "disparity-figure",
     }  # fmt: skip
     assert {f"{name}-data" for name in figures} == set(page.data)

@@ -133,16 +133,16 @@ def test_an_unseeded_resume_draws_new_noise(
 ) -> None:
     """What a lost step drew must not come back: over another batch it would cancel."""
     drawn: list[bytes] = []
-    from tacit.training.private_steps.noise import GeneratorNoise
+    from tacit.training.private_steps.noise import CipherNoise
 
-    fill = GeneratorNoise.fill
+    fill = CipherNoise.fill
 
-    def noting(self: GeneratorNoise, room: torch.Tensor, deviation: float) -> None:
+    def noting(self: CipherNoise, room: torch.Tensor, deviation: float) -> None:
         fill(self, room, deviation)
         if len(room) > 100:
             drawn.append(room.numpy().tobytes())
 
-    monkeypatch.setattr(GeneratorNoise, "fill", noting)
+    monkeypatch.setattr(CipherNoise, "fill", noting)
     recipe = private_recipe(tiny_transformer, corpus, tmp_path / "run", training={"seed": None})
     with pytest.raises(Killed):
         train_privately(recipe, progress=KillAt(5))

@@ -23,7 +23,7 @@ from tacit.models.trained import load_trained
 from tacit.models.vocabulary import LSTMShape, create_lstm
 from tacit.privacy import DpSgdProcess, Guarantee, dpsgd_curve
 from tacit.training import train_selectively
-from tacit.training.private_steps.noise import GeneratorNoise
+from tacit.training.private_steps.noise import CipherNoise
 from tacit.training.selective import SelectiveAccount
 from tacit.training.selective_lstm import MarkedRows, StateNoise, one_layer, position_losses
 from tacit.training.sensitive_tokens import MarkedPiece, mark, sensitive_spans
@@ -86,14 +86,14 @@ def gradients(
 def test_without_noise_and_secrets_it_is_the_model_itself(model: LSTMForCausalLM) -> None:
     marked = rows([7, 8, 9])
     plain = MarkedRows(marked.inputs, marked.labels, torch.zeros_like(marked.sensitive))
-    losses = position_losses(model, plain, StateNoise(1.0, 5.0, GeneratorNoise(1)))
+    losses = position_losses(model, plain, StateNoise(1.0, 5.0, CipherNoise(1)))
     logits = model(input_ids=marked.inputs).logits
     expected = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), marked.labels.flatten(), reduction="none"
     )
     torch.testing.assert_close(losses.flatten(), expected, rtol=1e-4, atol=1e-5)
     # States that are only clipped, and not so much that it shows, change nothing either.
-    wide = position_losses(model, marked, StateNoise(1e3, 0.0, GeneratorNoise(1)))
+    wide = position_losses(model, marked, StateNoise(1e3, 0.0, CipherNoise(1)))
     torch.testing.assert_close(wide, losses, rtol=1e-4, atol=1e-5)
 
 
@@ -103,12 +103,12 @@ def test_a_position_is_sensitive_if_it_reads_or_predicts_a_sensitive_token() -> 
 
 def test_other_gradients_see_a_secret_through_the_noisy_state_only(model: LSTMForCausalLM) -> None:
     """With a state that says nothing, they are the same to the last bit whatever the secret is."""
-    nothing = StateNoise(0.0, 1.0, GeneratorNoise(1))
+    nothing = StateNoise(0.0, 1.0, CipherNoise(1))
     one, other = (
         gradients(model, rows(secret), nothing, sensitive=False) for secret in ([7, 8, 9], [201, 9, 30])
     )
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-    telling = StateNoise(1e3, 0.0, GeneratorNoise(1))
+    telling = StateNoise(1e3, 0.0, CipherNoise(1))
     one, other = (
         gradients(model, rows(secret), telling, sensitive=False) for secret in ([7, 8, 9], [201, 9, 30])
     )
@@ -125,7 +125,7 @@ def test_no_gradient_goes_back_through_a_protected_state(model: LSTMForCausalLM)
     embedded: list[Tensor] = []
     handle = model.embed_tokens.register_forward_hook(lambda _, __, out: embedded.append(out))
     try:
-        losses = position_losses(model, marked, StateNoise(1.0, 1.0, GeneratorNoise(1)))
+        losses = position_losses(model, marked, StateNoise(1.0, 1.0, CipherNoise(1)))
     finally:
         handle.remove()
     (grad,) = torch.autograd.grad(losses[0, 8:].sum(), embedded[0])
@@ -142,7 +142,7 @@ def test_the_state_is_clipped_and_noised_at_the_scale_that_is_accounted(
 
     hidden, cell = torch.full((400, 24), 3.0), torch.full((400, 24), -4.0)
     leaves = torch.ones(400, dtype=torch.bool)
-    noise = StateNoise(0.5, 2.0, GeneratorNoise(3))
+    noise = StateNoise(0.5, 2.0, CipherNoise(3))
     drawn = torch.cat(selective_lstm._protected(hidden, cell, leaves, noise), dim=-1)
     mean = torch.cat([hidden, cell], dim=-1) * (
         0.5 / torch.linalg.vector_norm(torch.cat([hidden[0], cell[0]]))

@@ -23,7 +23,6 @@ class PrivacySection(Section):
     adjacency         which neighbours `epsilon` is for; the plan and the Run tell both
     examples          the number of examples, where it is public; else the counted one is taken as public
     group             DP micro-batching: so many examples share one clipped mean, and the noise doubles
-    secure_noise      every value of the noise from the operating system instead of a generator it seeds
     """
 
     epsilon: Annotated[Real, Field(gt=0, le=500)] | None = None
@@ -35,7 +34,6 @@ class PrivacySection(Section):
     adjacency: Adjacency = "add-remove"
     examples: Count | None = None
     group: Annotated[Whole, Field(ge=1, le=10**6)] = 1
-    secure_noise: Flag = False
 
     @model_validator(mode="after")
     def _noise_is_given_once(self) -> Self:

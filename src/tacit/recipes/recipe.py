@@ -94,11 +94,6 @@ class Recipe(Section):
                 f"method '{self.method}' takes the number of steps that its account is for; remove "
                 "'training.early_stop' and give training.epochs or training.max_steps"
             )
-        if self.privacy.secure_noise and self.training.seed is not None:
-            raise ValueError(
-                "noise from the operating system cannot be repeated from 'training.seed'; remove it, or "
-                "privacy.secure_noise"
-            )
         # What crt and selective learn without noise is clipped as plain training is.
         if self.method == "dpsgd" and self.training.clip != TrainingSection.model_fields["clip"].default:
             raise ValueError(

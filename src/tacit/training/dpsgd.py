@@ -117,7 +117,7 @@ def trainer_for(
     public_optimiser: torch.optim.Optimizer | None = None,
 ) -> PrivateTrainer:
     """Sampler, engine, noise and account for a task, as the recipe says."""
-    performance, section = prepared.recipe.performance, plan.section
+    performance = prepared.recipe.performance
     return PrivateTrainer(
         task.model,
         objective_for(task),
@@ -130,7 +130,6 @@ def trainer_for(
             prepared.recipe.training.block_size,
         ),
         public_optimiser=public_optimiser,
-        secure_noise=section.secure_noise,
         seed=prepared.recipe.training.seed,
     )
 

@@ -93,7 +93,6 @@ class PrivacyPlan:
             "clip": self.section.clip,
             "clipping": self.section.clipping,
             "group": self.section.group,
-            "secure_noise": self.section.secure_noise,
             "process": self.process.to_json(),
             "curves": [curve.to_json() for curve in self.curves.values()],
         }

@@ -36,7 +36,7 @@ from tacit.training.dpsgd import outside_of, pin, prepare_unpacked, privacy_of
 from tacit.training.finetune import save_trained, task_for
 from tacit.training.optimisers import optimiser_for, set_rate
 from tacit.training.preparation import Prepared
-from tacit.training.private_steps.noise import GeneratorNoise, NoiseSource, Noisy, SystemNoise
+from tacit.training.private_steps.noise import CipherNoise, NoiseSource, Noisy
 from tacit.training.schedule import learning_rate
 from tacit.training.selective_lstm import MarkedRows, StateNoise, one_layer, position_losses
 from tacit.training.sensitive_tokens import MarkedDocuments, mark, sensitive_spans
@@ -192,8 +192,7 @@ class _Steps:
         self._seed = seed
         self._parameters = list(trainable(model).values())
         self._optimiser = optimiser_for(self._parameters, self._recipe.training)
-        secure = account.section.secure_noise
-        self._noise: NoiseSource = SystemNoise() if secure else GeneratorNoise(self._recipe.training.seed)
+        self._noise: NoiseSource = CipherNoise(self._recipe.training.seed)
 
     @property
     def _batch(self) -> int:

@@ -8,11 +8,10 @@ import scipy.stats
 import torch
 
 from tacit.training.encoding import IntArray
-from tacit.training.private_steps.noise import GeneratorNoise, NoiseSource, Noisy, SystemNoise, twister
+from tacit.training.private_steps.keystream import Keystream
+from tacit.training.private_steps.noise import COSINE, SINE, CipherNoise, Noisy
 from tacit.training.private_steps.sampling import PoissonSampler
 from tests.training.private_steps.small import privacy
-
-SOURCES: list[NoiseSource] = [GeneratorNoise(seed=1), SystemNoise()]
 
 
 def _misfit(sizes: IntArray, population: int, rate: float) -> float:
@@ -55,8 +54,8 @@ def test_without_a_seed_samples_differ_and_with_one_they_are_of_the_step() -> No
     assert not np.array_equal(first.draw(5), first.draw(6))
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["generator", "system"])
-def test_noise_is_normal_to_the_tails_and_uncorrelated(source: NoiseSource) -> None:
+def test_noise_is_normal_to_the_tails_and_uncorrelated() -> None:
+    source = CipherNoise(seed=1)
     count = 400_001  # odd: values come in pairs
     source.begin_step(0)
     values = torch.zeros(count)
@@ -73,8 +72,8 @@ def test_noise_is_normal_to_the_tails_and_uncorrelated(source: NoiseSource) -> N
         assert abs(np.mean(squares[:-lag] * squares[lag:])) < 12 / np.sqrt(count - lag)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["generator", "system"])
-def test_a_sum_becomes_noisy_and_divided_in_every_place(source: NoiseSource) -> None:
+def test_a_sum_becomes_noisy_and_divided_in_every_place() -> None:
+    source = CipherNoise(seed=1)
     source.begin_step(1)
     noisy = Noisy(source)
     total = torch.full((301, 1001), 8.0)
@@ -86,15 +85,71 @@ def test_a_sum_becomes_noisy_and_divided_in_every_place(source: NoiseSource) -> 
     assert not noisy.release(torch.tensor([1.0, float("nan")]), deviation=1.0, divisor=4.0)
 
 
-def test_the_generator_uses_the_whole_of_its_entropy() -> None:
-    """manual_seed takes 32 bits; here every one of 624 words changes what is drawn."""
-    words = np.arange(624, dtype=np.uint32)
-    plain = torch.empty(2000, dtype=torch.int32).random_(2**24, generator=twister(words))
-    for word in (1, 100, 623):
-        changed = words.copy()
-        changed[word] ^= np.uint32(1 << 20)
-        other = torch.empty(2000, dtype=torch.int32).random_(2**24, generator=twister(changed))
-        assert not torch.equal(plain, other)
-    reference = np.random.MT19937()
-    reference.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": 624}}
-    assert plain.tolist() == (reference.random_raw(2004)[4:] % 2**24).tolist()
+def test_the_keystream_is_that_of_aes_256() -> None:
+    """NIST's AESAVS: the zero block under the zero key; and the stream goes on where it stopped."""
+    known = "dc95c078a2408989ad48a21492842087"
+    room = np.zeros(16 + 15, np.uint8)
+    Keystream(bytes(32)).fill(room)
+    assert room[:16].tobytes().hex() == known
+    long, pieces = np.zeros(600_000 + 15, np.uint8), Keystream(bytes(32))
+    Keystream(bytes(32)).fill(long)
+    drawn = b""
+    for size in (1, 7, 300_001, 299_991):
+        piece = np.zeros(size + 15, np.uint8)
+        pieces.fill(piece)
+        drawn += piece[:size].tobytes()
+    assert drawn == long[:600_000].tobytes()
+
+
+def test_every_bit_of_the_operating_systems_key_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def entropy(size: int) -> bytes:
+        asked.append(size)
+        return bytes(size - 1) + bytes([len(asked)])
+
+    monkeypatch.setattr("os.urandom", entropy)
+    first, second = Keystream().uniforms(4), Keystream().uniforms(4)
+    assert asked == [32, 32]
+    assert not np.array_equal(first, second)
+
+
+def test_uniforms_are_uniform_and_below_one() -> None:
+    values = Keystream.of(5, 1).uniforms(200_000)
+    assert (values.min() >= 0, values.max() < 1) == (True, True)
+    assert scipy.stats.kstest(values, "uniform").pvalue > 1e-6
+    assert scipy.stats.kstest(values**1.05, "uniform").pvalue < 1e-6
+    assert np.array_equal(values, Keystream.of(5, 1).uniforms(200_000))
+    assert not np.array_equal(values, Keystream.of(5, 2).uniforms(200_000))
+
+
+@pytest.mark.parametrize("count", [1, 2, 1001, (1 << 17) + 3])
+def test_noise_is_box_and_mullers_of_the_keystream(count: int) -> None:
+    """The same bits in float64, with the library's sine and cosine."""
+    source, keystream = CipherNoise(seed=9), Keystream.of(9, 2, 4)
+    source.begin_step(4)
+    source.fill(values := torch.empty(count), 2.5)
+    expected: list[float] = []
+    while len(expected) < count:
+        size = min(1 << 17, count - len(expected))
+        pairs = (size + 1) // 2
+        room = np.zeros(8 * pairs + 15, np.uint8)
+        keystream.fill(room)
+        numbers = room[: 8 * pairs].view(np.int32).astype(np.float64)
+        side = np.where(numbers[:pairs] < 0, -1.0, 1.0)
+        radius = 2.5 * np.sqrt(-2 * np.log((np.abs(numbers[:pairs]) + 0.5) * 2.0**-31).clip(max=0))
+        angle = np.pi / 2 * numbers[pairs:] * 2.0**-31
+        expected += [*(side * radius * np.cos(angle)), *(radius * np.sin(angle))[: size - pairs]]
+    np.testing.assert_allclose(
+        values.numpy(), expected, atol=1e-3
+    )  # a radius near 0 is as coarse as fp32 near 1
+    assert np.abs(values.numpy() - expected).mean() < 1e-6
+
+
+def test_polynomials_are_sine_and_cosine_to_fp32() -> None:
+    turn = np.linspace(-1, 1, 20_001)
+    sine = turn * np.polynomial.polynomial.polyval(turn**2, SINE)
+    cosine = np.polynomial.polynomial.polyval(turn**2, COSINE)
+    np.testing.assert_allclose(sine, np.sin(np.pi * turn / 2), atol=1e-8)
+    np.testing.assert_allclose(cosine, np.cos(np.pi * turn / 2), atol=1e-9)
+    assert np.abs(turn * np.polynomial.polynomial.polyval(turn**2, SINE[:-1]) - sine).max() > 1e-6

@@ -17,7 +17,7 @@ from tacit.training.private_steps.choice import Choice, StepPerformance, Worksho
 from tacit.training.private_steps.clipping import GradientSum
 from tacit.training.private_steps.engine import Engine, StepTally
 from tacit.training.private_steps.examples import Examples
-from tacit.training.private_steps.noise import GeneratorNoise, Noisy, SystemNoise
+from tacit.training.private_steps.noise import CipherNoise, Noisy
 from tacit.training.private_steps.objective import Objective, labels_per_row
 from tacit.training.private_steps.sampling import PoissonSampler
 from tacit.training.private_steps.settings import PrivateAccount, StepPrivacy
@@ -38,7 +38,6 @@ class PrivateTrainer:
         performance: how it is computed.
         public_optimiser: of public steps; by default the same one, whose state then mixes both kinds of
             gradient. That costs no privacy, but noise in an optimiser's second moments lasts.
-        secure_noise: draw every value from the operating system's CSPRNG.
         seed: for experiments and tests: sampling and noise become functions of it, and protect nothing.
     """
 
@@ -52,7 +51,6 @@ class PrivateTrainer:
         performance: StepPerformance | None = None,
         *,
         public_optimiser: torch.optim.Optimizer | None = None,
-        secure_noise: bool = False,
         seed: int | None = None,
     ) -> None:
         if privacy.population != len(examples):
@@ -60,8 +58,6 @@ class PrivateTrainer:
                 f"Expected population={privacy.population} to be the number of examples, which is "
                 f"{len(examples)}."
             )
-        if secure_noise and seed is not None:
-            raise InputError("secure_noise cannot be reproduced; leave out either it or the seed.")
         _refuse_batch_statistics(model)
         self._model = model
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -74,7 +70,7 @@ class PrivateTrainer:
         self._privacy = privacy
         self._performance = performance or StepPerformance()
         self._sampler = PoissonSampler(privacy, seed)
-        self._noise = Noisy(SystemNoise() if secure_noise else GeneratorNoise(seed))
+        self._noise = Noisy(CipherNoise(seed))
         self._total = GradientSum(self._parameters)
         self._workshop = Workshop(model, objective, privacy, measures=seed is None)
         self._use(choose(self._workshop, self._performance))

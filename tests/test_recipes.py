@@ -314,6 +314,82 @@ def test_mistakes_about_private_training_get_one_sentence(overrides: list[str], 
     assert len(str(problem.value)) < 300
 
 
+ADVERSARIAL = ["method=adversarial"]
+TRIPLET = ["method=triplet"]
+
+
+def test_regularisation_has_the_documented_defaults() -> None:
+    for overrides in (ADVERSARIAL, TRIPLET):
+        recipe = parse_recipe(MINIMAL, [*overrides, "regularisation.lambda=0.5"])
+        section = recipe.regularisation
+        assert section is not None
+        assert (section.weight, section.schedule, section.label, section.batches) == (
+            0.5,
+            "constant",
+            None,
+            "user",
+        )
+        assert (section.hidden, section.pairs, section.margin, section.paper_eq4) == (
+            1000,
+            "batch",
+            1.0,
+            False,
+        )
+        assert recipe.to_json()["regularisation"]["lambda"] == 0.5
+        assert Recipe.model_validate(recipe.to_json()) == recipe
+    second = parse_recipe(MINIMAL, [*TRIPLET, "regularisation.pairs=second", "training.batch_size=2"])
+    assert second.training.batch_size == 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["regularisation.lambda=1"], "is for method 'adversarial' or 'triplet', not 'finetune'; remove it"),
+        ([*TRIPLET, "regularisation.lamda=1"], "unknown key 'regularisation.lamda'; did you mean 'lambda'?"),
+        ([*TRIPLET, "regularisation.weight=1"], "unknown key 'regularisation.weight'"),
+        ([*TRIPLET, "regularisation.lambda=-1"], "expected a number of at least 0"),
+        ([*TRIPLET, "regularisation.margin=0"], "expected a number above 0"),
+        ([*TRIPLET, "regularisation.hidden=8"], "'regularisation.hidden' is for the other regulariser"),
+        ([*ADVERSARIAL, "regularisation.margin=2"], "'regularisation.margin' is for the other regulariser"),
+        ([*ADVERSARIAL, "regularisation.pairs=second"], "'regularisation.pairs' is for the other"),
+        (
+            [*TRIPLET, "regularisation.ramp=0.2"],
+            "'regularisation.ramp' is for schedule 'linear' and would be",
+        ),
+        (
+            [*TRIPLET, "regularisation={margin: 2, paper_eq4: true}"],
+            "'regularisation.margin' is for paper_eq4=false and would be ignored here; remove it",
+        ),
+        (
+            [*TRIPLET, "training.batch_size=2"],
+            "'training.batch_size'=2 is too small for regularisation.pairs=",
+        ),
+        ([*TRIPLET, "training.batch_size=1"], "set training.batch_size=3 or more"),
+        (
+            [*TRIPLET, "training.batch_size=1", "regularisation.pairs=second"],
+            "set training.batch_size=2 or more",
+        ),
+        ([*ADVERSARIAL, "corpus={path: x, blocks: 8}"], "'corpus.blocks' makes an author of every block"),
+        (
+            [*ADVERSARIAL, "regularisation.label=place", "corpus.skip_bad=true"],
+            "'regularisation.label' is read beside the text, row by row; correct bad rows and remove",
+        ),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_mistakes_about_regularisation_get_one_sentence(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(RecipeError) as problem:
+        parse_recipe(MINIMAL, overrides)
+    assert sentence in str(problem.value)
+    assert "\n" not in str(problem.value)
+    assert len(str(problem.value)) < 300
+
+
+@pytest.mark.parametrize("example", sorted(Path("examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_recipes(example: Path) -> None:
+    assert load_recipe(example).method in ("finetune", example.stem)
+
+
 def test_sgd_takes_steps_that_adam_does_not() -> None:
     recipe = parse_recipe(MINIMAL, ["training.optimiser=sgd", "training.learning_rate=20"])
     assert recipe.training.learning_rate == 20

@@ -196,6 +196,30 @@ def test_the_guarantee_is_there_in_full() -> None:
     assert "`privacy.json`" in card
 
 
+@pytest.mark.parametrize(
+    ("method", "words"), [("adversarial", "left guessing who wrote a text"), ("triplet", "pushed apart")]
+)
+def test_regularised_training_is_no_guarantee(method: str, words: str) -> None:
+    recipe = parse_recipe(
+        {
+            "method": method,
+            "output": "/home/ann/runs/clinic",
+            "corpus": {"path": PRIVATE, "user": "patient_number", "text": "letter"},
+            "regularisation": {"lambda": 0.25, "label": "diagnosis"},
+        }
+    )
+    guarantee = Guarantee.regularised("user").to_json()
+    card = model_card(released(method=method, recipe=recipe.to_json(), guarantee=guarantee))
+    assert words in card
+    assert "Not for release" in card
+    assert "empirical, no formal guarantee" in card
+    assert "Nothing is proven" in card
+    assert "only attacks can tell" in card
+    assert "regularisation.lambda | 0.25" in card
+    assert "diagnosis" not in card
+    assert front_of(card)["tags"][-1] == "guarantee-empirical"
+
+
 def test_names_are_no_markup() -> None:
     audit = sample_audit()
     audit["claims"][0]["claim"] = "</div><script>x</script>\n# Title\n| a | [b](http://c) `d` ---\n"

@@ -36,6 +36,8 @@ def train(
 
         tacit train recipe.yaml output=runs/private method=dpsgd privacy.epsilon=8 privacy.delta=1e-5
 
+        tacit train recipe.yaml output=runs/regularised method=triplet regularisation.lambda=0.1
+
         tacit train recipe.yaml --resume
     """
     if dry_run and resume:
@@ -53,6 +55,8 @@ def train(
         "dpsgd": training.train_privately,
         "crt": training.train_confidentially,
         "selective": training.train_selectively,
+        "adversarial": training.train_regularised,
+        "triplet": training.train_regularised,
     }[recipe.method]
     with console.progress() as progress:
         if resume and not output.exists() and not partial_folder(output).exists():

@@ -94,6 +94,14 @@ class TokenLaws:
     likeliest: Tensor
 
 
+@dataclass(frozen=True)
+class LossAndStates:
+    """The summed loss of a batch and what entered the head, [rows, time, width]; both differentiable."""
+
+    loss: Tensor
+    states: Tensor
+
+
 class NextTokenLoss:
     """Losses of a model's next-token predictions.
 
@@ -126,6 +134,38 @@ class NextTokenLoss:
             return losses.sum() if weights is None else (losses * weights.flatten()).sum()
         with _headless(self._model) as head:
             return summed_loss(logits(), head, labels, self._scratch, weights)
+
+    def summed_with_states(self, logits: Callable[[], Tensor], labels: Tensor) -> LossAndStates:
+        """The same sum, and the hidden states that it came from, of one forward pass."""
+        if self._plain_head:
+            with _headless(self._model) as head:
+                states = logits()
+                return LossAndStates(summed_loss(states, head, labels, self._scratch), states)
+        with self._entering_head() as seen:
+            loss = self.summed(logits, labels)
+        return LossAndStates(loss, seen[-1])
+
+    def states(self, logits: Callable[[], Tensor]) -> Tensor:
+        """What enters the head, plain or not; ``logits`` runs the model."""
+        if self._plain_head:
+            return self.hidden_states(logits)
+        with self._entering_head() as seen:
+            logits()
+        return seen[-1]
+
+    @contextlib.contextmanager
+    def _entering_head(self) -> Iterator[list[Tensor]]:
+        """What enters the head while the block runs, for models that bend what leaves it."""
+        seen: list[Tensor] = []
+
+        def note(_: nn.Module, args: tuple[Any, ...]) -> None:
+            seen.append(args[0])
+
+        hook = self._model.get_output_embeddings().register_forward_pre_hook(note)
+        try:
+            yield seen
+        finally:
+            hook.remove()
 
     def hidden_states(self, logits: Callable[[], Tensor]) -> Tensor:
         """What enters the head, which must be a plain one; ``logits`` runs the model."""

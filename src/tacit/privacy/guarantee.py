@@ -59,10 +59,11 @@ class Guarantee:
     """A promise about what weights or answers reveal, or the plain statement that there is none.
 
     kind        ``none``: made from private text without protection. ``public``: made from text that was
-                declared public; there is nobody to protect. ``empirical``: attacks were tried, nothing is
-                proven. ``rop``: Renyi operational privacy, measured on this corpus and partition and true of
-                no other. ``rdp`` and ``dp``: true of every corpus. ``confidentiality``: of what a secret
-                says, compared with a mask in its place; not of the text around it.
+                declared public; there is nobody to protect. ``empirical``: meant to leak less; attacks
+                may tell, nothing is proven. ``rop``: Renyi operational privacy, measured on this corpus and
+                partition and true of no other. ``rdp`` and ``dp``: true of every corpus.
+                ``confidentiality``: of what a secret says, compared with a mask in its place; not of the text
+                around it.
     unit        whose text is at stake: one ``user``, one ``block`` of tokens, one ``part`` of a partition,
                 one training ``example``, or one ``secret`` in the text.
     order       the Renyi order (``rop``, ``rdp``).
@@ -126,6 +127,16 @@ class Guarantee:
             unit=unit,
             assumptions=("the recipe's corpus is public, as declared by `corpus.public: true`",),
             caveat="Covers nobody: the text was declared public.",
+            outside=outside,
+        )
+
+    @classmethod
+    def regularised(cls, unit: Unit, *, outside: tuple[str, ...] = ()) -> Guarantee:
+        """Training that was steered away from what tells authors apart: measured, never proven."""
+        return cls(
+            kind="empirical",
+            unit=unit,
+            caveat="Nothing is proven: the weights may still reproduce training text word for word.",
             outside=outside,
         )
 

@@ -4,8 +4,8 @@ A recipe is read, overridden by dotted ``key=value`` arguments, validated as a w
 Run. An unknown key is an error, not a default: a misspelt privacy setting must never be ignored.
 
 Sections keep apart what the data are (`corpus`, `held_out`), what is trained (`model`, `adapter`,
-`ensemble`), how (`training`), what is promised (`privacy`, `confidentiality`) and what only changes speed or
-memory (`performance`): the last may be changed without changing the result.
+`ensemble`), how (`training`, `regularisation`), what is promised (`privacy`, `confidentiality`) and what only
+changes speed or memory (`performance`): the last may be changed without changing the result.
 """
 
 from tacit.recipes.fields import DEFAULT_MODEL, Section
@@ -17,7 +17,8 @@ from tacit.recipes.private import (
     SelectiveSection,
 )
 from tacit.recipes.reading import expected, first_problem, load_recipe, parse_recipe, read_mapping
-from tacit.recipes.recipe import PRIVATE_METHODS, Method, Recipe
+from tacit.recipes.recipe import PRIVATE_METHODS, REGULARISED_METHODS, Method, Recipe
+from tacit.recipes.regularised import RegularisationSection
 from tacit.recipes.sections import (
     AdapterSection,
     CorpusSection,
@@ -32,6 +33,7 @@ from tacit.recipes.sections import (
 __all__ = [
     "DEFAULT_MODEL",
     "PRIVATE_METHODS",
+    "REGULARISED_METHODS",
     "AdapterSection",
     "Adjacency",
     "ConfidentialitySection",
@@ -45,6 +47,7 @@ __all__ = [
     "PrivacySection",
     "PublicPhaseSection",
     "Recipe",
+    "RegularisationSection",
     "Section",
     "SelectiveSection",
     "TrainingSection",

@@ -186,7 +186,7 @@ def _keys_at(root: type[BaseModel], path: Sequence[str]) -> list[str]:
         if not found:
             return []
         section = found[0]
-    return list(section.model_fields)
+    return [field.alias or name for name, field in section.model_fields.items()]
 
 
 def _types_of(annotation: Any) -> list[type]:

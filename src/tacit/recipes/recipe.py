@@ -13,6 +13,7 @@ from tacit.recipes.private import (
     PublicPhaseSection,
     SelectiveSection,
 )
+from tacit.recipes.regularised import RegularisationSection
 from tacit.recipes.sections import (
     AdapterSection,
     CorpusSection,
@@ -23,9 +24,10 @@ from tacit.recipes.sections import (
     TrainingSection,
 )
 
-Method = Literal["finetune", "submix", "dpsgd", "crt", "selective"]
+Method = Literal["finetune", "submix", "dpsgd", "crt", "selective", "adversarial", "triplet"]
 
 PRIVATE_METHODS: Final = ("dpsgd", "crt", "selective")
+REGULARISED_METHODS: Final = ("adversarial", "triplet")  # steered away from authors; nothing is promised
 # Sections that are there for some methods only, and whether these have them without being asked.
 _METHODS_OF: Final[dict[str, tuple[str, ...]]] = {
     "ensemble": ("submix",),
@@ -33,8 +35,9 @@ _METHODS_OF: Final[dict[str, tuple[str, ...]]] = {
     "confidentiality": ("crt",),
     "public_phase": ("crt",),
     "selective": ("selective",),
+    "regularisation": REGULARISED_METHODS,
 }
-_HAVE_DEFAULTS: Final = ("ensemble", "confidentiality", "public_phase")
+_HAVE_DEFAULTS: Final = ("ensemble", "confidentiality", "public_phase", "regularisation")
 
 
 class Recipe(Section):
@@ -52,6 +55,7 @@ class Recipe(Section):
     confidentiality: ConfidentialitySection | None = None
     public_phase: PublicPhaseSection | None = None
     selective: SelectiveSection | None = None
+    regularisation: RegularisationSection | None = None
     performance: PerformanceSection = PerformanceSection()
 
     @model_validator(mode="before")
@@ -81,7 +85,34 @@ class Recipe(Section):
             self._check_ensemble()
         elif self.method in PRIVATE_METHODS:
             self._check_private()
+        elif self.regularisation is not None:
+            self._check_regularised(self.regularisation)
         return self
+
+    def _check_regularised(self, section: RegularisationSection) -> None:
+        if (ignored := section.foreign_key(self.method)) is not None:
+            whose = "schedule 'linear'" if ignored == "ramp" else "the other regulariser"
+            if ignored == "margin" and section.paper_eq4:
+                whose = "paper_eq4=false"
+            raise ValueError(
+                f"'regularisation.{ignored}' is for {whose} and would be ignored here; remove it"
+            )
+        if self.method == "triplet" and self.training.batch_size < section.smallest_batch:
+            raise ValueError(
+                f"'training.batch_size'={self.training.batch_size} is too small for regularisation.pairs="
+                f"{section.pairs}, which compares an author's texts with each other and with another's; set "
+                f"training.batch_size={section.smallest_batch} or more"
+            )
+        if self.corpus.blocks is not None:
+            raise ValueError(
+                "'corpus.blocks' makes an author of every block, so that there is nobody to hide; remove it "
+                "and name corpus.user"
+            )
+        if section.label is not None and self.corpus.skip_bad:
+            raise ValueError(
+                "'regularisation.label' is read beside the text, row by row; correct bad rows and remove "
+                "corpus.skip_bad"
+            )
 
     def _check_private(self) -> None:
         if self.privacy is None:
@@ -186,7 +217,7 @@ class Recipe(Section):
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, as saved in a Run."""
-        return self.model_dump(mode="json")
+        return self.model_dump(mode="json", by_alias=True)
 
 
 def _either(methods: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from tacit.report.words import number, percent
 HEADLINES: Mapping[str, str] = {
     "none": "No guarantee",
     "public": "Public text: nobody to protect",
-    "empirical": "No formal guarantee; attacks were tried",
+    "empirical": "No formal guarantee; only attacks can tell",
     "rop": "A guarantee for this corpus only, not differential privacy",
     "rdp": "Differential privacy (Renyi)",
     "dp": "Differential privacy",
@@ -46,8 +46,8 @@ def in_words(guarantee: Mapping[str, Any]) -> list[str]:
         return ["The text was declared public, so that there is nobody whose secret could leak."]
     if kind == "empirical":
         return [
-            "Nothing is proven. The method is known to make leaks rarer, and the attacks below are all that "
-            "speaks for it; an attack that was not tried may succeed."
+            "Nothing is proven. The method is meant to make leaks rarer; only attacks can tell whether it "
+            "did, and one that was not tried may succeed."
         ]
     if kind == "rop":
         return [

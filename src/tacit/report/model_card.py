@@ -38,6 +38,10 @@ _PUBLIC_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "ensemble": ("parts", "halves", "assign"),
     "privacy": ("epsilon", "noise_multiplier", "delta", "clip", "clipping", "unit", "adjacency", "group"),
     "confidentiality": ("gamma", "delta2"),
+    "regularisation": (
+        "lambda", "schedule", "ramp", "batches", "hidden", "discriminator_rate", "pairs", "margin",
+        "paper_eq4",
+    ),
     "held_out": ("share", "by"),
 }  # fmt: skip
 _METHODS = {
@@ -45,6 +49,8 @@ _METHODS = {
     "submix": "an ensemble on disjoint parts of the text, whose answers are mixed with the public model's",
     "dpsgd": "DP-SGD: clipped gradients of single examples, and noise",
     "crt": "confidentially redacted training: secrets masked, plain steps on public text, DP-SGD on the rest",
+    "adversarial": "privacy regularisation: a discriminator that is left guessing who wrote a text",
+    "triplet": "privacy regularisation: different authors' states pulled together, one author's pushed apart",
     "selective": "selective DP-SGD: noise on what a policy calls sensitive, and nowhere else",
 }
 _CLAIM_LINES = {

@@ -7,6 +7,7 @@ from tacit.training.ensemble_plan import EnsemblePlan, plan_ensemble
 from tacit.training.finetune import finetune
 from tacit.training.plan import TrainingPlan, plan_training
 from tacit.training.private_plan import PrivateTrainingPlan, plan_private
+from tacit.training.regularised import train_regularised
 from tacit.training.selective import train_selectively
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "train_confidentially",
     "train_ensemble",
     "train_privately",
+    "train_regularised",
     "train_selectively",
 ]

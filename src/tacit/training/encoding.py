@@ -55,7 +55,7 @@ class EncodedCorpus:
         """Number of pieces."""
         return len(self.starts) - 1
 
-    @property
+    @cached_property
     def lengths(self) -> IntArray:
         """Tokens in each piece."""
         return np.diff(self.starts)

@@ -57,7 +57,7 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
     )
     guarantee = guarantee_of(prepared)
     layout = save_trained(task, prepared, builder, holds_private_text=guarantee.kind != "public")
-    _record(builder, prepared, outcome)
+    record_training(builder, prepared, outcome)
     prepared.corpus.whole.close()
     return builder.finish(
         method=recipe.method,
@@ -114,7 +114,7 @@ def guarantee_of(prepared: Prepared) -> Guarantee:
     return Guarantee.unprotected(unit, outside=outside)
 
 
-def _record(builder: RunBuilder, prepared: Prepared, outcome: Outcome) -> None:
+def record_training(builder: RunBuilder, prepared: Prepared, outcome: Outcome, **more: int) -> None:
     """Counts and losses are functions of the private text: for the owner alone."""
     content = {
         "users": len(prepared.corpus.train.users),
@@ -125,5 +125,6 @@ def _record(builder: RunBuilder, prepared: Prepared, outcome: Outcome) -> None:
         "final_loss": outcome.final_loss if math.isfinite(outcome.final_loss) else None,
         "tokens_per_second": outcome.tokens_per_second,
         "stopped_early": outcome.stopped_early,
+        **more,
     }
     write_json(builder.private / "training.json", content, private=True, overwrite=True)

@@ -36,6 +36,28 @@ class PublicCheck(Protocol):
         ...
 
 
+class Companion(Protocol):
+    """What learns beside the model, with weights and an optimiser of its own, and shapes the objective."""
+
+    @property
+    def module(self) -> nn.Module:
+        """Its weights; they are in checkpoints and in no Run."""
+        ...
+
+    @property
+    def optimisers(self) -> list[torch.optim.Optimizer]:
+        """Its own, none where it learns nothing."""
+        ...
+
+    def begin(self, step: int) -> None:
+        """A 0-based step of the model is about to be taken."""
+        ...
+
+    def finish(self) -> None:
+        """The model has taken its step; now it may take its own."""
+        ...
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What happened in a training run."""
@@ -56,6 +78,7 @@ def optimise(
     checkpoint_every: int,
     progress: Progress,
     public_check: PublicCheck | None = None,
+    companion: Companion | None = None,
 ) -> Outcome:
     """Train to the end of the schedule, from the newest checkpoint where there is one.
 
@@ -65,14 +88,19 @@ def optimise(
     parameters = trainable(model)
     settings = schedule.training
     optimiser = optimiser_for(list(parameters.values()), settings)
+    # What a checkpoint holds: the model, and what learns beside it.
+    learnt, optimisers = model, [optimiser]
+    if companion is not None:
+        learnt = nn.ModuleDict({"model": model, "companion": companion.module})
+        optimisers += companion.optimisers
     torch.manual_seed(schedule.seed)
     checkpoint_folder.mkdir(parents=True, exist_ok=True)
-    standing, best = load_checkpoint(checkpoint_folder, model, [optimiser])
+    standing, best = load_checkpoint(checkpoint_folder, learnt, optimisers)
     if standing.step:
         progress.remark(f"resumed at step {standing.step} of {schedule.steps}")
     progress.phase("training", schedule.steps)
     progress.advance(standing.step)
-    model.train()
+    learnt.train()
     began, seen, loss, stopped = time.perf_counter(), 0, float("nan"), _gave_up(standing, public_check)
     # No checkpoint on an interrupt: it may come in the middle of a step, and half of one would be saved.
     while standing.step < schedule.steps and not stopped:
@@ -81,20 +109,24 @@ def optimise(
         tokens = schedule.tokens_of(standing.step)
         for group in optimiser.param_groups:
             group["lr"] = schedule.learning_rate(standing.step)
+        if companion is not None:
+            companion.begin(standing.step)
         loss = _step(batches, tokens, objective, optimiser, list(parameters.values()), settings.clip)
+        if companion is not None:
+            companion.finish()
         standing = Standing(standing.step + 1, standing.best_loss, standing.checks_without_gain)
         seen += tokens
         if public_check is not None and standing.step % public_check.settings.every == 0:
-            standing, best = _check(standing, best, model, public_check)
+            standing, best = _check(standing, best, learnt, public_check)
             stopped = _gave_up(standing, public_check)
         progress.advance(1, f"loss {loss:.3f}, {seen / (time.perf_counter() - began):.0f} tokens/s")
         if standing.step % checkpoint_every == 0:
-            save_checkpoint(checkpoint_folder, standing, model, [optimiser], best)
+            save_checkpoint(checkpoint_folder, standing, learnt, optimisers, best)
     if best is not None:
         with torch.no_grad():
-            for name, parameter in parameters.items():
+            for name, parameter in trainable(learnt).items():
                 parameter.copy_(best[name])
-    model.eval()
+    learnt.eval()
     return Outcome(standing.step, loss, seen / (time.perf_counter() - began), stopped)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tacit.models.adapters import attach
 from tacit.models.fused_lora import fuse_lora
-from tacit.models.likelihood import NextTokenLoss
+from tacit.models.likelihood import LossAndStates, NextTokenLoss
 from tacit.models.loading import PublicModel
 from tacit.models.trunk import refuse_uneven_cut, trunk_states, without_trunk
 from tacit.progress import Progress
@@ -81,6 +81,18 @@ class NextTokenTask:
             self._set_mode()
         with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self.autocast):
             return self._loss.summed(partial(self.logits, batch), batch.labels)
+
+    def loss_and_states(self, batch: Batch) -> LossAndStates:
+        """The same sum, and the hidden states that entered the head."""
+        if not self._base_dropout:
+            self._set_mode()
+        with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self.autocast):
+            return self._loss.summed_with_states(partial(self.logits, batch), batch.labels)
+
+    def states_of(self, batch: Batch) -> Tensor:
+        """The hidden states that enter the head, without running it; differentiable."""
+        with torch.autocast(self._base.device.type, torch.bfloat16, enabled=self.autocast):
+            return self._loss.states(partial(self.logits, batch))
 
     def mean_loss_of(self, batches: Iterable[Batch]) -> float:
         """Mean loss per label over some batches, without gradients."""

@@ -17,12 +17,13 @@ from tacit.corpus.corpus_folder import passing_storage
 from tacit.files import refuse_existing
 from tacit.models.trunk import trunk_states
 from tacit.progress import Progress, Silent
-from tacit.recipes import Recipe
+from tacit.recipes import REGULARISED_METHODS, Recipe
 from tacit.training.checkpoint import trainable
 from tacit.training.encoding import Batch
 from tacit.training.finetune import guarantee_of, task_for
 from tacit.training.next_token import NextTokenTask
 from tacit.training.preparation import Prepared, prepare
+from tacit.training.regularised import authors_for, by_author, regularised_guarantee, schedule_for
 from tacit.training.schedule import Schedule
 from tacit.training.trunk_cache import fits_in_memory
 
@@ -56,6 +57,11 @@ def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingP
     with passing_storage() as folder:
         prepared = prepare(recipe, folder, progress)
         schedule = Schedule(prepared.rows, recipe.training, seed=0)
+        promised = guarantee_of
+        if recipe.method in REGULARISED_METHODS:
+            authors = authors_for(prepared)
+            prepared, promised = by_author(prepared, authors), regularised_guarantee
+            schedule = schedule_for(prepared, authors, seed=0)
         sample = replace(prepared, rows=prepared.rows.only(schedule.batches_of(0)[0]))
         task = task_for(sample)
         task.cache_trunk(recipe.performance, folder, progress)
@@ -69,7 +75,7 @@ def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingP
         return TrainingPlan(
             method=recipe.method,
             model=prepared.public.name,
-            guarantee=str(guarantee_of(prepared)),
+            guarantee=str(promised(prepared)),
             users=len(prepared.corpus.train.users),
             held_out_users=0 if held_out is None else len(held_out.users),
             documents=len(prepared.corpus.train),

@@ -1,0 +1,230 @@
+"""Regularised training end to end: what each step touches, batches by author, resuming, what is said."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.errors import CorpusError
+from tacit.progress import Silent
+from tacit.recipes import Recipe, RegularisationSection
+from tacit.runs import Run
+from tacit.training import finetune, plan_training, train_regularised
+from tacit.training.author_losses import distances
+from tacit.training.author_schedule import AuthorSchedule
+from tacit.training.finetune import task_for
+from tacit.training.preparation import prepare
+from tacit.training.regularised import authors_for, by_author, regulariser_for, schedule_for
+from tacit.training.regularisers import Adversary, Sequences, weight_at
+from tests.tiny import public_sentences
+from tests.training.private_runs import KillAt, Killed, private_recipe, write_documents
+
+DOCUMENTS = [
+    (f"user-{user}", f"Parcel {user} waits. {public_sentences(1, user + 7 * turn)[0]}")
+    for user in range(5)
+    for turn in range(4)
+]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_documents(tmp_path / "private.jsonl", DOCUMENTS)
+
+
+def recipe_for(model: Path, corpus: Path, output: Path, method: str, /, **changes: Any) -> Recipe:
+    regularisation = {"hidden": 16} if method == "adversarial" else {}
+    if method == "finetune":
+        return private_recipe(model, corpus, output, method, privacy=None, **changes)
+    changes["regularisation"] = regularisation | changes.get("regularisation", {})
+    return private_recipe(model, corpus, output, method, privacy=None, **changes)
+
+
+@pytest.mark.parametrize("adapter", [{}, {"kind": "top", "trunk_layers": 1}, {"kind": "full"}], ids=str)
+@pytest.mark.parametrize("method", ["adversarial", "triplet"])
+def test_a_killed_run_resumes_to_the_same_weights_and_says_what_it_is(
+    tiny_model: Path, corpus: Path, tmp_path: Path, method: str, adapter: dict[str, Any]
+) -> None:
+    whole = train_regularised(recipe_for(tiny_model, corpus, tmp_path / "whole", method, adapter=adapter))
+    recipe = recipe_for(tiny_model, corpus, tmp_path / "killed", method, adapter=adapter)
+    with pytest.raises(Killed):
+        train_regularised(recipe, progress=KillAt(5))
+    torch.manual_seed(999)
+    resumed = train_regularised(recipe, resume=True)
+    assert resumed.weights_sha256() == whole.weights_sha256()
+    guarantee = Run.open(tmp_path / "whole").manifest.guarantee
+    assert guarantee["kind"] == "empirical"
+    assert guarantee["statement"].startswith("empirical, no formal guarantee")
+    assert not whole.manifest.may_be_released
+    told = json.loads((whole.folder / "private" / "training.json").read_text())
+    assert told["authors"] == 5
+    assert not list(whole.folder.rglob("*discriminator*"))
+    plan = plan_training(recipe_for(tiny_model, corpus, tmp_path / "planned", method, adapter=adapter))
+    assert (plan.guarantee, plan.steps) == (guarantee["statement"], told["steps"])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [3.0] * 11),
+        ("linear", [0.0, 0.6 / 1.1, 1.2 / 1.1, 1.8 / 1.1, 2.4 / 1.1, 3.0 / 1.1, *[3.0] * 5]),
+        # Ganin et al. 2016: 2 / (1 + exp(-10 t)) - 1
+        ("sigmoid", [3.0 * (2 / (1 + math.exp(-10 * step / 10)) - 1) for step in range(11)]),
+    ],
+)
+def test_lambda_follows_its_schedule(schedule: str, expected: list[float]) -> None:
+    section = RegularisationSection.model_validate({"lambda": 3.0, "schedule": schedule})
+    assert [weight_at(section, step, 11) for step in range(11)] == pytest.approx(expected)
+    assert weight_at(section, 0, 1) in (0.0, 3.0)  # a run of one step divides by nothing
+
+
+@pytest.mark.parametrize("method", ["adversarial"])
+def test_without_weight_it_is_plain_fine_tuning_bit_for_bit(
+    tiny_transformer: Path, corpus: Path, tmp_path: Path, method: str
+) -> None:
+    changes = {"regularisation": {"lambda": 0.0, "batches": "mixed"}}
+    with_it = train_regularised(recipe_for(tiny_transformer, corpus, tmp_path / "a", method, **changes))
+    plain = finetune(recipe_for(tiny_transformer, corpus, tmp_path / "b", "finetune"))
+    assert with_it.weights_sha256() == plain.weights_sha256()
+
+
+def test_the_two_updates_touch_their_own_weights_alone(
+    tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_for(tiny_model, corpus, tmp_path / "run", "adversarial", adapter={"kind": "full"})
+    prepared = prepare(recipe, tmp_path, Silent())
+    authors = authors_for(prepared)
+    prepared = by_author(prepared, authors)
+    task = task_for(prepared)
+    schedule = schedule_for(prepared, authors, 1)
+    adversary = regulariser_for(prepared, task, authors, schedule)
+    assert isinstance(adversary, Adversary)
+
+    def copies(module: torch.nn.Module) -> list[torch.Tensor]:
+        return [one.detach().clone() for one in module.parameters()]
+
+    def same(module: torch.nn.Module, before: list[torch.Tensor]) -> bool:
+        return all(torch.equal(one, old) for one, old in zip(module.parameters(), before, strict=True))
+
+    optimiser = torch.optim.SGD(task.model.parameters(), lr=0.1)
+    model, discriminator = copies(task.model), copies(adversary.module)
+    adversary.begin(0)
+    adversary.objective(task.make_batch(schedule.batches_of(0)[0])).backward()  # type: ignore[no-untyped-call]
+    assert all(one.grad is None for one in adversary.module.parameters())
+    optimiser.step()
+    assert same(adversary.module, discriminator)
+    assert not same(task.model, model)
+    optimiser.zero_grad(set_to_none=True)
+    model = copies(task.model)
+    adversary.finish()
+    assert same(task.model, model)
+    assert all(one.grad is None for one in task.model.parameters())
+    assert not same(adversary.module, discriminator)
+
+
+@pytest.mark.parametrize("pairs", ["batch", "second"])
+def test_triplet_training_moves_pairs_as_the_text_says_and_eq4_the_other_way(
+    tiny_transformer: Path, corpus: Path, tmp_path: Path, pairs: str
+) -> None:
+    def ratio_after(**regularisation: Any) -> tuple[float, float]:
+        """How far different authors are from each other, in distances within one, before and after."""
+        recipe = recipe_for(
+            tiny_transformer,
+            corpus,
+            tmp_path / "run",
+            "triplet",
+            adapter={"kind": "full"},
+            training={"epochs": 8},
+            regularisation={"pairs": pairs, **regularisation},
+        )
+        prepared = prepare(recipe, tmp_path, Silent())
+        authors = authors_for(prepared)
+        prepared = by_author(prepared, authors)
+        task = task_for(prepared)
+        schedule = schedule_for(prepared, authors, 1)
+        regulariser = regulariser_for(prepared, task, authors, schedule)
+        everything = task.make_batch(np.arange(len(prepared.rows)))
+
+        @torch.no_grad()
+        def ratio() -> float:
+            own = Sequences(everything, task.states_of(everything), authors)
+            squared = distances(own.states, own.states)
+            same = own.authors[:, None] == own.authors
+            itself = torch.eye(len(squared), dtype=torch.bool)
+            return float(squared[~same].mean() / squared[same & ~itself].mean())
+
+        before = ratio()
+        optimiser = torch.optim.AdamW(task.model.parameters(), lr=2e-3)
+        for step in range(schedule.steps):
+            regulariser.begin(step)
+            optimiser.zero_grad()
+            for rows in schedule.batches_of(step):
+                regulariser.objective(task.make_batch(rows)).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            regulariser.finish()
+        return before, ratio()
+
+    before, plain = ratio_after(**{"lambda": 0.0})
+    _, hidden = ratio_after(**{"lambda": 1.0})
+    _, printed = ratio_after(**{"lambda": 0.1, "paper_eq4": True})
+    assert hidden < min(before, plain)
+    assert printed > max(before, plain)
+
+
+@pytest.mark.parametrize("size", [6, 3])
+@pytest.mark.parametrize("batches", ["user", "mixed"])
+@pytest.mark.parametrize("two_authors", [True, False])
+def test_every_row_is_seen_once_and_batches_have_two_authors(
+    tiny_lstm: Path, corpus: Path, tmp_path: Path, batches: Any, two_authors: bool, size: int
+) -> None:
+    changes = {"training": {"batch_size": size}}
+    recipe = recipe_for(tiny_lstm, corpus, tmp_path / "run", "triplet", **changes)
+    prepared = prepare(recipe, tmp_path, Silent())
+    authors = authors_for(prepared)
+    rows = by_author(prepared, authors).rows
+    schedule = AuthorSchedule(
+        rows, recipe.training, 3, authors=authors, batches=batches, two_authors=two_authors
+    )
+    for epoch in range(2):
+        steps = range(epoch * schedule.steps_per_epoch, (epoch + 1) * schedule.steps_per_epoch)
+        found = [batch for step in steps for batch in schedule.batches_of(step)]
+        assert sorted(np.concatenate(found).tolist()) == list(range(len(rows)))
+        assert all(len(batch) <= recipe.training.batch_size for batch in found)
+        if two_authors:
+            assert all(len(set(schedule.row_authors[batch])) > 1 for batch in found)
+        pairs = sum(len(batch) - len(set(schedule.row_authors[batch])) for batch in found)
+        # Texts of one author stand in one batch, too; where batches are small, in most.
+        assert pairs >= (len(found) if size > 3 else len(found) / 2)
+    for step in range(schedule.steps):
+        for batch, other in zip(schedule.batches_of(step), schedule.auxiliary_of(step), strict=True):
+            same = schedule.row_authors[batch] == schedule.row_authors[other]
+            assert same.tolist() == [place % 2 == 0 for place in range(len(batch))]
+            assert not (batch == other).any()
+
+
+def test_one_author_is_refused_with_the_remedy(tiny_lstm: Path, tmp_path: Path) -> None:
+    alone = write_documents(tmp_path / "alone.jsonl", [("me", text) for _, text in DOCUMENTS])
+    with pytest.raises(CorpusError, match=r"one author.*regularisation\.label"):
+        train_regularised(recipe_for(tiny_lstm, alone, tmp_path / "run", "triplet"))
+    assert not list(tmp_path.glob("run*"))
+
+
+def test_a_label_column_stands_in_for_users(tiny_lstm: Path, tmp_path: Path) -> None:
+    path = tmp_path / "labelled.jsonl"
+    rows = [
+        {"user": "me", "text": text, "place": ["north", "south", "west"][at % 3]}
+        for at, (_, text) in enumerate(DOCUMENTS)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = {"regularisation": {"label": "place"}}
+    run = train_regularised(recipe_for(tiny_lstm, path, tmp_path / "run", "adversarial", **changes))
+    assert json.loads((run.folder / "private" / "training.json").read_text())["authors"] == 3
+    del rows[4]["place"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(CorpusError, match=r"line 5: has no usable value of regularisation\.label='place'"):
+        train_regularised(recipe_for(tiny_lstm, path, tmp_path / "again", "adversarial", **changes))

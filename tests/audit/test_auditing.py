@@ -70,7 +70,7 @@ def test_an_overfitted_model_is_caught(of_overfitted: AuditRecord) -> None:
     assert claim.measured_epsilon is not None
     assert claim.measured_epsilon > 2
     exposure = of_overfitted.sections["exposure"]
-    assert exposure["p_value"] < 1e-6
+    assert exposure["together"]["p_value"] < 1e-6
     # Those that stood there sixteen times are among the very first; nobody is beyond log2 |R|.
     often = [row for row in exposure["per_repetition"] if row["repetitions"] == 16]
     assert often[0]["mean"]["value"] > 11
@@ -94,7 +94,7 @@ def test_an_untouched_model_is_inconclusive(of_untouched: AuditRecord) -> None:
     assert claim.measured_epsilon == 0
     assert claim.detectable_epsilon is not None
     assert claim.detectable_epsilon > 2
-    assert of_untouched.sections["exposure"]["p_value"] > 0.001
+    assert of_untouched.sections["exposure"]["together"]["p_value"] > 0.001
     disparity = of_untouched.sections["disparity"]
     assert (disparity["against"], disparity["baseline"]) == ("the public model", "public")
     assert disparity["mean"]["value"] == pytest.approx(0, abs=1e-2)

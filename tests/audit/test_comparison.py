@@ -114,8 +114,8 @@ def test_who_pays_is_told_against_one_run_alone(audited_run: MakeRun) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {"format": 1},
-        {"format": 1, "run": {}, "guarantee": {}, "verdict": {}},
+        {"format": 2},
+        {"format": 2, "run": {}, "guarantee": {}, "verdict": {}},
         sample(membership__sets=[{"flagged": False}]),
         sample(exposure__rows=[{"inserted": True}]),
         sample(utility__run={"value": 1}),
@@ -131,10 +131,13 @@ def test_a_damaged_audit_is_named(audited_run: MakeRun, damage: dict[str, Any]) 
 
 def test_an_audit_of_another_mechanism_is_kept(audited_run: MakeRun) -> None:
     run = audited_run("one", audit=sample())
-    same = AuditRecord.from_json(sample(verdict={"leaks": None, "attacks": []}))
+    same = AuditRecord.from_json(sample(verdict={"leaks": None, "attacks": [], "confidence": 0.95}))
     assert same.save(run) is None
     other = AuditRecord.from_json(
-        sample(verdict={"leaks": None, "attacks": []}, mechanism={"name": "submix", "epsilon": 2.0})
+        sample(
+            verdict={"leaks": None, "attacks": [], "confidence": 0.95},
+            mechanism={"name": "submix", "epsilon": 2.0},
+        )
     )
     kept = other.save(run)
     assert kept is not None

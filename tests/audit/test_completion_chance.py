@@ -8,16 +8,14 @@ from fractions import Fraction
 import pytest
 from scipy import stats
 
-from tacit.audit.completion_chance import against_chance
+from tacit.audit.completion_chance import completion_p_value
 
 LEVELS = (0.8, 0.95, 0.9875)
 
 
 def leaks(hits: int, canaries: int, candidates: int, *, distinct: bool, confidence: float) -> bool:
-    measured, chance = against_chance(
-        hits, canaries, candidates=candidates, distinct=distinct, confidence=confidence
-    )
-    return measured.low > chance
+    p_value = completion_p_value(hits, canaries, candidates=candidates, distinct=distinct)
+    return p_value <= 1 - confidence
 
 
 @pytest.mark.parametrize("confidence", LEVELS)

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from tacit.attacks.tab import TabCanaries, TabCanary, TabResult
+from tacit.audit.attempts import judged_together
 from tacit.audit.completion_findings import RealCompletion, complete_real_canaries
 from tacit.corpus import UserCorpus
 from tacit.errors import InputError
@@ -70,9 +71,9 @@ def test_texts_that_were_learned_by_heart_are_completed_and_others_are_not(
     assert found.others is not None
     assert found.others.hits == 0
     assert found.p_value == pytest.approx(1 / 12870)  # 16 choose 8
-    leak = found.leak(0.99)
-    assert leak.leaks
-    assert leak.chance == 0
+    (attempt,) = judged_together(found.attempts(0.99))
+    assert attempt.leaks(0.01)
+    assert attempt.chance == 0
     content = found.to_json()
     assert content["source"] == "real, picked by an independent model"
     assert (content["users"], content["other_users"]) == (8, 8)
@@ -85,7 +86,7 @@ def test_an_untouched_model_completes_nobodys_text(texts: SplitCorpus, tiny_tran
     assert found is not None
     assert found.own.hits == 0
     assert found.p_value == 1
-    assert not found.leak(0.95).leaks
+    assert not any(one.leaks(0.05) for one in judged_together(found.attempts(0.95)))
 
 
 def test_the_papers_choice_is_labelled_and_is_no_attack(texts: SplitCorpus, learned: TrainedModel) -> None:
@@ -96,6 +97,7 @@ def test_the_papers_choice_is_labelled_and_is_no_attack(texts: SplitCorpus, lear
     assert found.to_json()["source"] == "real, picked by the paper's rule"
     assert found.others is None
     assert found.p_value is None
+    assert found.attempts(0.95) == []
     with pytest.raises(InputError, match="--against"):
         completed(texts, learned, choice="paper")
 
@@ -136,5 +138,6 @@ def test_luck_alarms_at_most_as_often_as_the_level() -> None:
     alarms = 0
     for _ in range(runs):
         own, others = side(30), side(12)
-        alarms += RealCompletion(own, own, others).leak(0.95).leaks
+        (attempt,) = judged_together(RealCompletion(own, own, others).attempts(0.95))
+        alarms += attempt.leaks(0.05)
     assert alarms <= stats.binom.ppf(0.999, runs, 0.05)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tacit.attacks.np_extraction import NPExtraction, Sampling
-from tacit.audit.hit_rates import extracts, hit_row, tries_rows
+from tacit.audit.hit_rates import hit_row, rate_p_value, tries_rows
 
 
 @pytest.mark.parametrize("confidence", [0.6, 0.9, 0.95])
@@ -29,7 +29,7 @@ def test_secrets_that_no_model_saw_are_extracted_as_rarely_as_stated(
     with_replacement = itertools.product(places, repeat=canaries)
     chosen = list(with_replacement if replaced else itertools.permutations(places, canaries))
     rates = laws[shape][np.array(chosen)].mean(axis=1)
-    alarms = [extracts(rate, candidates=candidates, confidence=confidence) for rate in rates]
+    alarms = [rate_p_value(rate, candidates=candidates) <= 1 - confidence for rate in rates]
     assert np.mean(alarms) <= 1 - confidence
 
 

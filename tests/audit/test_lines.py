@@ -94,7 +94,7 @@ def test_groups_and_donors_of_another_file(
     assert paper["auc"]["value"] > by_name(lines_of(caught)["attacks"], "perplexity")["auc"]["value"] + 0.1
     assert mean["p_value"] == 0.001
     assert paper["accuracy_at_median"]["value"] > 0.6
-    assert {leak.attack.split(",")[0] for leak in caught.leaks} == {
+    assert {leak.attack.split(",")[0] for leak in caught.leaks if leak.named} == {
         "membership of lines (reference)",
         "membership of groups of 10 lines (mean_reference)",
     }
@@ -125,26 +125,24 @@ def test_what_is_missing_is_told(untouched_run: Run, tmp_path: Path) -> None:
     assert any("--donors" in note for note in told.notes)
 
 
-def test_exact_p_values_decide_at_the_level_that_attacks_share() -> None:
+def test_every_score_is_tried_and_one_of_each_kind_was_named() -> None:
     found = pairs(np.repeat(np.arange(20), 2).tolist())
     values = secrets_that_differ(found, np.random.default_rng(0))
     scores = {"reference": values, "loss": values, "perplexity": -np.exp(-values)}
     options: dict[str, Any] = {"groups": GroupPlan(groups=20, size=10)}
     finding = MembershipFinding.of("lines", "", found, scores, **options)
     assert finding.groups is not None
-    alone, together = (attack(0.99) for attack in finding.attacks())
-    assert alone.p_value == finding.p_values["reference"]
-    assert together.p_value == finding.groups.p_values["mean_reference"]
-    assert (alone.level, together.level) == pytest.approx((0.01, 0.01))
+    named = [one for one in finding.attempts() if one.named]
+    assert [one.p_value for one in named] == [
+        finding.p_values["reference"],
+        finding.groups.p_values["mean_reference"],
+    ]
+    assert len(finding.attempts()) == 3 + len(finding.groups.areas)
     by_paper = MembershipFinding.of("lines", "", found, scores, primary="perplexity", **options)
-    assert [attack(0.99).attack for attack in by_paper.attacks()] == [
+    assert [one.attack for one in by_paper.attempts() if one.named] == [
         "membership of lines (perplexity), AUC",
         "membership of groups of 10 lines (perplexity_sum), AUC",
     ]
-    for level in (0.9, 0.99):
-        for leak in (attack(level) for attack in finding.attacks()):
-            assert leak.p_value is not None
-            assert leak.leaks == (leak.p_value <= 1 - level)
 
 
 def test_one_text_of_each_secret_and_its_look_alike() -> None:

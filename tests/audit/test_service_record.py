@@ -57,8 +57,8 @@ def audit_of(verdict: Verdict, commitment: str) -> AuditRecord:
         guarantee=CERTIFIED.to_json(),
         mechanism=sample["mechanism"],
         claims=(claim,),
-        leaks=(),
-        attacked=False,
+        attempts=(),
+        confidence=0.95,
         sections={**sections, "prediction": {**sample["prediction"], "black_box": None}},
         not_covered=("everything else",),
         notes=(),
@@ -112,7 +112,8 @@ def test_a_service_can_contradict_and_not_replace(
     again = read_audit(run)
     assert len(again["claims"]) == 2
     assert again["verdict"]["word"] == inside
-    assert again["verdict"]["attacks"] == []
+    (attempt,) = again["verdict"]["attacks"]
+    assert not attempt["leaks"]
 
 
 def test_a_service_with_other_canaries_is_left_out_and_told(run: Run, untouched: Audited) -> None:

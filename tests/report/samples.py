@@ -57,7 +57,7 @@ def attack(name: str, auc: float, *, resolved: bool = True) -> dict[str, Any]:
         "name": name,
         "auc": measured(auc, auc - 0.02, min(1.0, auc + 0.02), "DeLong"),
         "p_value": 0.00001 if auc > 0.55 else 0.31,
-        "holm": 0.00009 if auc > 0.55 else 0.62,
+        "adjusted": 0.00009 if auc > 0.55 else 0.62,
         "accuracy": share(round(1000 * (auc + 0.5) / 2), 1000),
         "accuracy_chance": 0.5,
         "tpr": [
@@ -78,7 +78,7 @@ def group_attack(name: str, auc: float) -> dict[str, Any]:
         "auc": measured(auc, auc - 0.06, min(1.0, auc + 0.06), "bootstrap over 412 + 412 secrets"),
         "accuracy_at_median": measured((auc + 0.5) / 2, auc / 2, 0.99, "bootstrap over 412 + 412 secrets"),
         "p_value": 0.001,
-        "holm": 0.002,
+        "adjusted": 0.002,
     }
 
 
@@ -86,7 +86,7 @@ def sample_audit() -> dict[str, Any]:
     chance = random.Random(7)
     users = [(round(math.exp(chance.uniform(1, 6))), chance.gauss(0, 0.5)) for _ in range(60)]
     return {
-        "format": 1,
+        "format": 2,
         "created": "2026-11-18T09:30:00+00:00",
         "run": {
             "name": "support-desk",
@@ -108,6 +108,27 @@ def sample_audit() -> dict[str, Any]:
         "verdict": {
             "line": "Leaks: a member's weights give planted secrets away. The answers keep what they claim.",
             "leaks": True,
+            "confidence": 0.95,
+            "attacks": [
+                {
+                    "attack": "membership of canaries and twins (reference), AUC",
+                    "measured": measured(0.78, 0.76, 0.8, "DeLong"),
+                    "chance": 0.5,
+                    "p_value": 0.00001,
+                    "named": True,
+                    "adjusted": 0.00009,
+                    "leaks": True,
+                },
+                {
+                    "attack": "tab completion of users' own texts",
+                    "measured": share(9, 90),
+                    "chance": 1 / 30,
+                    "p_value": 0.23,
+                    "named": True,
+                    "adjusted": 0.46,
+                    "leaks": False,
+                },
+            ],
         },
         "claims": [
             {
@@ -155,7 +176,13 @@ def sample_audit() -> dict[str, Any]:
             "candidates": "1000000",
             "score": "logprob",
             "canaries": 20,
-            "null": {"mean": 1.44, "p95": 4.32, "max_mean": 5.19, "max_p95": 8.61},
+            "null": {
+                "mean": 1.44,
+                "limit": 4.32,
+                "largest_mean": 5.19,
+                "largest_limit": 8.61,
+                "confidence": 0.95,
+            },
             "rows": exposure_rows(chance),
             "per_repetition": [
                 {
@@ -163,11 +190,12 @@ def sample_audit() -> dict[str, Any]:
                     "canaries": 5,
                     "mean": measured(mean, mean - 1.2, mean + 1.2, "bootstrap over canaries"),
                     "largest": mean + 3,
-                    "null_largest_p95": 6.63,
+                    "null_largest_limit": 6.63,
                 }
                 for times, mean in ((1, 1.9), (5, 3.8), (10, 6.1), (20, 11.2))
             ],
-            "p_value": 1e-9,
+            "together": {"p_value": 1e-9, "adjusted": 2e-8},
+            "largest": {"p_value": 1e-4, "adjusted": 8e-4},
             "mean": measured(5.7, 4.1, 7.3, "bounded mean"),
             "public_mean": measured(1.2, 0.6, 1.8, "bounded mean"),
             "control": {"mean": measured(13.1, 12.0, 14.2), "largest": 19.9, "p_value": 1e-12},

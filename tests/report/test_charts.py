@@ -115,8 +115,8 @@ def test_exposure_shows_every_canary_over_both_null_bands(audit: Audit) -> None:
     wide = styled(root, "wide", "rect")[-1]
     narrow = styled(root, "band", "rect")[-1]
     bottom = float(narrow["y"]) + float(narrow["height"])
-    per_bit = float(narrow["height"]) / exposure.null.p95
-    assert float(wide["y"]) == pytest.approx(bottom - per_bit * exposure.null.max_p95, abs=0.05)
+    per_bit = float(narrow["height"]) / exposure.null.limit
+    assert float(wide["y"]) == pytest.approx(bottom - per_bit * exposure.null.largest_limit, abs=0.05)
     highest = min(float(one["cy"]) for one in shown[1:])
     largest = max(row.exposure.value for row in exposure.rows)
     assert highest == pytest.approx(bottom - per_bit * largest, abs=0.05)
@@ -143,7 +143,7 @@ def test_exposure_of_any_number_of_canaries(count: int, bits: int, chance: Any) 
             "candidates": str(2**bits),
             "score": "logprob",
             "canaries": count,
-            "null": {"mean": 1.44, "p95": 4.32, "max_mean": 5, "max_p95": 8},
+            "null": {"mean": 1.44, "limit": 4.32, "largest_mean": 5, "largest_limit": 8},
             "rows": rows,
         }
     )

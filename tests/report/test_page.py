@@ -136,8 +136,8 @@ def test_a_report_with_nothing_measured_is_still_one() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        ("exposure", "per_repetition"), ("exposure", "p_value"), ("exposure", "seconds"),
-        ("utility", "public"),
+        ("exposure", "per_repetition"), ("exposure", "together"), ("exposure", "largest"),
+        ("utility", "public"), ("exposure", "seconds"),
         ("exposure", "control"), ("extraction", "tab_real"),
         ("utility", "unmitigated"), ("extraction", "tab"), ("extraction", "tries"), ("extraction", "codes"),
         ("prediction", "realised"), ("prediction", "likelihood_ratio"), ("prediction", "black_box"),
@@ -263,7 +263,7 @@ def test_an_ensemble_without_utility_is_sent_to_evaluate() -> None:
 def test_the_attack_that_was_chosen_beforehand_is_told_and_not_the_best_of_many() -> None:
     audit = sample_audit()
     best = {"value": 0.97, "low": 0.95, "high": 0.99, "confidence": 0.95, "method": "DeLong"}
-    audit["membership"]["sets"][0]["attacks"][1] |= {"auc": best, "holm": 0.2}
+    audit["membership"]["sets"][0]["attacks"][1] |= {"auc": best, "adjusted": 0.2}
     words = report(audit).words
     assert "the attack that was chosen beforehand (reference) has an area under the curve of 0.780" in words
     assert "Of 4 attacks, 3 (loss, reference, min-k++) are better than guessing" in words
@@ -280,9 +280,13 @@ def test_verdicts_are_words_and_signs_not_colours_alone() -> None:
 def test_chance_is_named_beside_an_exposure() -> None:
     audit = sample_audit()
     assert "chance does not explain this" in report(audit).words
-    for row in audit["exposure"]["rows"]:
-        row["exposure"] = {"value": 7.0, "low": 6.5, "high": 7.5, "confidence": 0.95, "method": "sampled"}
-    assert "chance alone could explain this" in report(audit).words
+    assert "below 8.61 in 95% of cases" in report(audit).words
+    audit["exposure"]["largest"] = {"p_value": 0.02, "adjusted": 0.3}
+    assert "chance alone could explain this (p = 0.3 after correction" in report(audit).words
+    audit["verdict"]["confidence"] = 0.6
+    assert "chance does not explain this" in report(audit).words
+    audit["exposure"]["null"] |= {"confidence": 0.99, "largest_limit": 10.9}
+    assert "below 10.9 in 99% of cases" in report(audit).words
 
 
 def test_a_set_that_the_blind_attacker_separates_is_marked_and_not_a_headline() -> None:
@@ -438,7 +442,7 @@ def test_what_is_needed_and_missing_is_named(path: tuple[Any, ...], named: str) 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"format": 2}, "format"),
+        ({"format": 1}, "format"),
         ({"claims": [{"claim": "x", "verdict": "fine", "reason": "secret words"}]}, "claims.0.verdict"),
         ({"utility": {"run": {"value": 3}}}, "utility.run"),
         (

@@ -5,6 +5,7 @@ they say; the tests enumerate or simulate it. Intervals that resample users or s
 approximate.
 """
 
+from tacit.audit.attempts import Attempt, judged_together
 from tacit.audit.bounds import (
     EpsilonLowerBound,
     Neighbours,
@@ -37,10 +38,11 @@ from tacit.audit.roc import (
     tpr_at_fpr,
 )
 from tacit.audit.thresholds import CoinScores, multi_split_bound, preregistered_bound, split_bound
-from tacit.audit.verdicts import Claim, Judgement, Leak, Verdict, judge
+from tacit.audit.verdicts import Claim, Judgement, Verdict, judge
 
 __all__ = [
     "AdjustedAttack",
+    "Attempt",
     "ChosenAccuracy",
     "Claim",
     "CoinScores",
@@ -49,7 +51,6 @@ __all__ = [
     "EpsilonLowerBound",
     "ExposureBand",
     "Judgement",
-    "Leak",
     "Memorisation",
     "Neighbours",
     "PlanRow",
@@ -68,6 +69,7 @@ __all__ = [
     "group_auc",
     "holm",
     "judge",
+    "judged_together",
     "measure_disparity",
     "memorisation",
     "multi_split_bound",

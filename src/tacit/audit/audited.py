@@ -5,19 +5,19 @@ from __future__ import annotations
 import datetime
 import math
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tacit.attacks.exposure import MechanismTarget, measure_exposures
-from tacit.audit.canary_findings import ExposureFinding, shared
+from tacit.audit.attempts import Attempt, judged_together, with_adjusted
+from tacit.audit.canary_findings import ExposureFinding
 from tacit.audit.membership_findings import MembershipFinding
 from tacit.audit.membership_sets import NamedSet
 from tacit.audit.plans import AuditPlan
 from tacit.audit.record import AuditRecord, ClaimRecord
-from tacit.audit.verdicts import Leak
 from tacit.corpus import read_corpus
 from tacit.corpus.canaries import CanaryManifest
 from tacit.errors import InputError
@@ -46,8 +46,7 @@ class AuditedRun:
         self.run, self.plan, self.texts = run, plan, texts
         self.device, self.progress = device, progress
         self.notes: list[str] = []
-        # What was attacked, to be judged when it is known how many share the error.
-        self.tried: list[Callable[[float], Leak]] = []
+        self.tried: list[Attempt] = []  # judged when it is known how many share the error
         if plan.against is not None:
             require_control(run, plan.against)
         self.manifest = _trained_canaries(run, plan.manifest, texts, self.notes)
@@ -101,11 +100,6 @@ class AuditedRun:
                 "its own beginnings whatever the model knows, and its exposure be "
                 f"{math.log2(own.nested):.1f} bits too low. p-values and bounds hold all the same."
             )
-        if found.p_value is not None:
-            self.notes.append(
-                f"That no inserted canary was memorised has p-value {found.p_value:.2g} (Fisher, over "
-                f"{len(found.inserted)} canaries)."
-            )
         return found
 
     def membership(self, chosen: NamedSet, scores: Mapping[str, FloatArray]) -> MembershipFinding:
@@ -134,17 +128,16 @@ class AuditedRun:
         sections: Mapping[str, Any],
         mechanism: Mapping[str, Any] | None = None,
     ) -> AuditRecord:
-        level = shared(self.plan.confidence, len(self.tried))
-        leaking = [leak for leak in (attack(level) for attack in self.tried) if leak.leaks]
+        attempts = judged_together(self.tried)
         return AuditRecord(
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             run=self.described(),
             guarantee=guarantee.to_json(),
             mechanism=mechanism,
             claims=tuple(claims),
-            leaks=tuple(leaking),
-            attacked=bool(self.tried),
-            sections=sections,
+            attempts=attempts,
+            confidence=self.plan.confidence,
+            sections=with_adjusted(sections, attempts),
             not_covered=NOT_COVERED,
             notes=tuple(self.notes),
             provenance=self.provenance(),

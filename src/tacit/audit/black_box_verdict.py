@@ -26,7 +26,8 @@ from typing import Any
 
 from scipy import stats
 
-from tacit.audit.verdicts import Leak, Verdict
+from tacit.audit.attempts import Attempt
+from tacit.audit.verdicts import Verdict
 from tacit.privacy import Guarantee
 from tacit.statistics import Estimate, clopper_pearson
 
@@ -153,11 +154,9 @@ class BlackBoxAudit:
             return "By the operator's word, a model without protection gives them."
         return "Whether an unprotected model gives them is not known."
 
-    def leak(self) -> Leak:
+    def attempt(self) -> Attempt:
         """The attack against chance, for an audit's list."""
-        return Leak(
-            "secrets through the service", self.secret_rate, self.chance, self.p_value, 1 - self.confidence
-        )
+        return Attempt("secrets through the service", self.secret_rate, self.chance, self.p_value)
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tacit.attacks.exposure import CanaryExposure, ExposureReport
+from tacit.audit.attempts import Attempt
 from tacit.audit.bounds import EpsilonLowerBound, Neighbours, exposure_bound, strongest
 from tacit.audit.nulls import exposure_band, memorisation
 from tacit.audit.planning import detectable
@@ -22,6 +23,8 @@ from tacit.privacy import Unit
 from tacit.statistics import Estimate, FloatArray, bounded_mean
 
 FAIR = 0.5  # the coin that one-run bounds are for
+_LARGEST: Final = "exposure of the most exposed canary, bits"
+_TOGETHER: Final = "exposure of all canaries together, mean bits"
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,33 @@ class ExposureFinding:
         candidates = self.manifest.candidates
         ranks = [max(1.0, candidates * 2.0**-one.exposure.value) for one in self.inserted]
         return memorisation(ranks, candidates=candidates).fisher
+
+    @property
+    def largest_p_value(self) -> float:
+        """That the most exposed of the inserted canaries was not memorised.
+
+        2^-x is a p-value of one. Canaries with prefixes of their own are independent; of others the p-values
+        add up at most.
+        """
+        smallest = math.exp2(-max(one.exposure.value for one in self.inserted))
+        many = len(self.inserted)
+        if self.manifest.plan.prefix != "distinct":
+            return min(1.0, many * smallest)
+        return 1.0 if smallest >= 1 else -math.expm1(many * math.log1p(-smallest))
+
+    def attempts(self) -> list[Attempt]:
+        """The most exposed canary, and all of them together, against chance."""
+        if not self.inserted:
+            return []
+        candidates = self.manifest.candidates
+        top = max((one.exposure for one in self.inserted), key=lambda exposure: exposure.value)
+        most = exposure_band(candidates=candidates, canaries=len(self.inserted))
+        found = [Attempt(_LARGEST, top, most.mean, self.largest_p_value)]
+        if self.p_value is not None:
+            mean = self._mean([one.exposure.value for one in self.inserted])
+            one = exposure_band(candidates=candidates)
+            found.append(Attempt(_TOGETHER, mean, one.mean, self.p_value, named=False))
+        return found
 
     def bound(
         self, *, unit: Unit, neighbours: Neighbours, delta: float, confidence: float, insertions: int = 1
@@ -113,20 +143,27 @@ class ExposureFinding:
     def to_json(self) -> dict[str, Any]:
         """JSON form of the report; no secret is in it."""
         candidates, many = self.manifest.candidates, max(1, len(self.inserted))
-        one = exposure_band(candidates=candidates)
-        most = exposure_band(candidates=candidates, canaries=many)
+        one = exposure_band(candidates=candidates, confidence=self.confidence)
+        most = exposure_band(candidates=candidates, canaries=many, confidence=self.confidence)
         rows = zip(self.target.canaries, self.public.canaries, strict=True)
         return {
             "candidates": str(candidates),
             "score": self.target.score,
             "canaries": len(self.inserted),
             "distinct_prefixes": self.manifest.plan.prefix == "distinct",
-            "null": {"mean": one.mean, "p95": one.limit, "max_mean": most.mean, "max_p95": most.limit},
+            "null": {
+                "mean": one.mean,
+                "limit": one.limit,
+                "largest_mean": most.mean,
+                "largest_limit": most.limit,
+                "confidence": self.confidence,
+            },
             "rows": [_row(canary, public) for canary, public in rows],
             "per_repetition": self._per_repetition(),
             "mean": self._summary()["mean"],
             "public_mean": ExposureFinding(self.manifest, self.public, self.public)._summary()["mean"],
-            "p_value": self.p_value,
+            "together": _tested(_TOGETHER, self.p_value),
+            "largest": _tested(_LARGEST, self.largest_p_value if self.inserted else None),
             "control": None if self.control is None else self.of_control()._summary(),
             "positions": self.target.positions,
             "queries": self.target.queries,
@@ -153,12 +190,16 @@ class ExposureFinding:
                 "canaries": len(some),
                 "mean": self._mean([one.exposure.value for one in some]).to_json(),
                 "largest": max(one.exposure.value for one in some),
-                "null_largest_p95": exposure_band(
-                    candidates=self.manifest.candidates, canaries=len(some)
+                "null_largest_limit": exposure_band(
+                    candidates=self.manifest.candidates, canaries=len(some), confidence=self.confidence
                 ).limit,
             }
             for repetitions, some in sorted(rungs.items())
         ]
+
+
+def _tested(attempt: str, p_value: float | None) -> dict[str, Any]:
+    return {"p_value": p_value, "attempt": attempt, "adjusted": None}
 
 
 def _row(canary: CanaryExposure, public: CanaryExposure) -> dict[str, Any]:

@@ -10,37 +10,27 @@ of any number would beat its none.
 
 from __future__ import annotations
 
+from scipy import stats
+
 from tacit.attacks.tab import TabResult
-from tacit.audit.verdicts import Leak
+from tacit.audit.attempts import Attempt
 from tacit.corpus.canaries import CanaryManifest
-from tacit.statistics import Estimate, clopper_pearson
+from tacit.statistics import clopper_pearson
 
 
-def completion_leak(result: TabResult, manifest: CanaryManifest, *, confidence: float) -> Leak:
-    """Whether more inserted canaries are completed than chance explains.
-
-    A model that never saw them leaks by this test with probability at most 1 - confidence.
-    """
+def completion_attempt(result: TabResult, manifest: CanaryManifest, *, confidence: float) -> Attempt:
+    """Whether more inserted canaries are completed than chance explains."""
     distinct = manifest.plan.prefix == "distinct"
-    measured, chance = against_chance(
-        result.hits,
-        len(result.canaries),
-        candidates=manifest.candidates,
-        distinct=distinct,
-        confidence=confidence,
-    )
-    which = "canaries" if distinct else "any canary of one prefix"
-    return Leak(f"tab completion of {which}", measured, chance)
+    hits, canaries = result.hits, len(result.canaries)
+    p_value = completion_p_value(hits, canaries, candidates=manifest.candidates, distinct=distinct)
+    measured = clopper_pearson(hits, canaries, confidence=confidence)
+    return Attempt("tab completion of canaries", measured, 1 / manifest.candidates, p_value)
 
 
-def against_chance(
-    hits: int, canaries: int, *, candidates: int, distinct: bool, confidence: float
-) -> tuple[Estimate, float]:
-    """The share that is completed, with a lower end only, and what it is compared with.
-
-    The lower end is above the chance if and only if so many hits have probability below 1 - confidence.
-    """
+def completion_p_value(hits: int, canaries: int, *, candidates: int, distinct: bool) -> float:
+    """At most how likely so many or more are completed by a model that never saw them."""
+    if hits == 0:
+        return 1.0
     if distinct:
-        return clopper_pearson(hits, canaries, confidence=confidence, side="lower"), 1 / candidates
-    any_hit = clopper_pearson(min(1, hits), 1, confidence=confidence, side="lower")
-    return any_hit, min(1.0, canaries / candidates)
+        return float(stats.binom.sf(hits - 1, canaries, 1 / candidates))
+    return min(1.0, canaries / candidates)

@@ -10,7 +10,7 @@ They describe.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from scipy import stats
@@ -18,9 +18,9 @@ from scipy import stats
 from tacit.attacks.np_extraction import extract, prompted
 from tacit.attacks.tab import TabResult, real_canaries, synthetic_canaries, tab_attack
 from tacit.attacks.token_statistics import LanguageModel
-from tacit.audit.completion_chance import completion_leak
-from tacit.audit.hit_rates import hit_row, tries_rows
-from tacit.audit.verdicts import Leak
+from tacit.audit.attempts import Attempt
+from tacit.audit.completion_chance import completion_attempt
+from tacit.audit.hit_rates import GENERATION, generation_attempt, hit_row, tries_rows
 from tacit.corpus import UserCorpus
 from tacit.corpus.canaries import CanaryManifest
 from tacit.errors import InputError
@@ -30,6 +30,7 @@ from tacit.statistics import clopper_pearson
 from tacit.training.preparation import SplitCorpus
 
 RealCanaries = Literal["independent", "paper", "none"]
+_OWN_TEXTS: Final = "tab completion of users' own texts"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,13 @@ class SyntheticCompletion:
         if never := prompted(manifest, inserted=False):
             settings["this model, secrets that were never inserted"] = extract(never, trained)
         codes = [
-            hit_row(name, one.log_probabilities, candidates=manifest.candidates, confidence=confidence)
+            hit_row(
+                name,
+                one.log_probabilities,
+                candidates=manifest.candidates,
+                confidence=confidence,
+                attempt=GENERATION if one is found else None,
+            )
             for name, one in settings.items()
         ]
         return cls(
@@ -64,9 +71,12 @@ class SyntheticCompletion:
             codes,
         )
 
-    def leak(self, confidence: float) -> Leak:
-        """Against what chance gives of secrets that nobody saw."""
-        return completion_leak(self.own, self.manifest, confidence=confidence)
+    def attempts(self, confidence: float) -> list[Attempt]:
+        """Against what chance gives of secrets that nobody saw: completed, and written by one generation."""
+        return [
+            completion_attempt(self.own, self.manifest, confidence=confidence),
+            generation_attempt(self.codes[0]),
+        ]
 
     def to_json(self, *, confidence: float = 0.95) -> dict[str, Any]:
         """JSON form of the report."""
@@ -94,17 +104,12 @@ class RealCompletion:
         table = [[one.hits, len(one.canaries) - one.hits] for one in (self.own, self.others)]
         return float(stats.fisher_exact(table, alternative="greater").pvalue)
 
-    def leak(self, confidence: float) -> Leak:
-        """Against users whom training did not see."""
-        assert self.others is not None  # noqa: S101 - only such results are attacks
-        many = len(self.own.canaries)
-        return Leak(
-            "tab completion of users' own texts",
-            clopper_pearson(self.own.hits, many, confidence=confidence),
-            self.others.hits / len(self.others.canaries),
-            self.p_value,
-            1 - confidence,
-        )
+    def attempts(self, confidence: float) -> list[Attempt]:
+        """Against users whom training did not see; nothing without them."""
+        if self.others is None or self.p_value is None:
+            return []
+        share = clopper_pearson(self.own.hits, len(self.own.canaries), confidence=confidence)
+        return [Attempt(_OWN_TEXTS, share, self.others.hits / len(self.others.canaries), self.p_value)]
 
     def to_json(self, *, confidence: float = 0.95) -> dict[str, Any]:
         """JSON form of the report."""
@@ -118,6 +123,8 @@ class RealCompletion:
             "others": None if others is None else _share(others, confidence),
             "other_users": 0 if others is None else len(others.canaries),
             "p_value": self.p_value,
+            "attempt": _OWN_TEXTS,
+            "adjusted": None,
         }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from tacit.attacks.ensemble_membership import score_texts_of_ensemble
 from tacit.attacks.exposure import MechanismTarget
 from tacit.attacks.np_extraction import NPExtraction, Sampling
+from tacit.audit.attempts import judged_together, with_adjusted
 from tacit.audit.audited import AuditedRun
 from tacit.audit.hit_rates import hit_row, tries_rows
 from tacit.audit.membership_findings import MembershipFinding, named
@@ -51,6 +52,8 @@ class EnsembleAudit(AuditedRun):
         noisy = adds_noise(answers.choice.build(ensemble.parts))
         exposure = None if noisy else self.exposure(MechanismTarget(ensemble, answers.choice))
         sets = [] if noisy else self._membership(ensemble, answers.choice)
+        described = [] if exposure is None else exposure.attempts()
+        described += [attempt for one in sets for attempt in one.attempts()]
         sections = {
             "utility": self._utility(answers),
             "exposure": None if exposure is None else exposure.to_json(),
@@ -74,7 +77,8 @@ class EnsembleAudit(AuditedRun):
             "target": answers.choice.target,
             "parts": ensemble.parts,
         }
-        return self.finish(guarantee, _claims_of(guarantee, found, self.plan), sections, mechanism)
+        shown = with_adjusted(sections, judged_together(described))
+        return self.finish(guarantee, _claims_of(guarantee, found, self.plan), shown, mechanism)
 
     def _membership(self, ensemble: Ensemble, choice: MechanismChoice) -> list[MembershipFinding]:
         """Canaries; lines with gold spans where a preset asks for them, since every token is mixed anew."""

@@ -14,10 +14,9 @@ import numpy as np
 
 from tacit.attacks.groups import GroupPlan, draw_groups, values_of
 from tacit.attacks.look_alikes import MembershipSet
+from tacit.audit.attempts import Attempt
 from tacit.audit.exchange import group_p_values
-from tacit.audit.multiple import holm
 from tacit.audit.resampling import GroupAreas, group_auc
-from tacit.audit.verdicts import Leak
 from tacit.statistics import FloatArray
 
 # With fewer texts on a side than this many groups hold, all groups are nearly the same.
@@ -56,14 +55,20 @@ class GroupFinding:
             group_p_values(found, groups, values, seed=seed),
         )
 
-    def leak(self, name: str, attack: str, confidence: float) -> Leak:
-        """One score against chance, by its p-value."""
-        what = f"membership of groups of {self.plan.size} {name} ({attack}), AUC"
-        return Leak(what, self.areas[attack].area, 0.5, self.p_values[attack], 1 - confidence)
+    def attempts(self, name: str, primary: str) -> list[Attempt]:
+        """Every score against chance."""
+        return [
+            Attempt(
+                self._attempt(name, attack), found.area, 0.5, self.p_values[attack], named=attack == primary
+            )
+            for attack, found in self.areas.items()
+        ]
 
-    def to_json(self) -> dict[str, Any]:
+    def _attempt(self, name: str, attack: str) -> str:
+        return f"membership of groups of {self.plan.size} {name} ({attack}), AUC"
+
+    def to_json(self, name: str) -> dict[str, Any]:
         """JSON form of the report."""
-        adjusted = {one.name: one.adjusted for one in holm(self.p_values)}
         return {
             "groups": self.plan.groups,
             "size": self.plan.size,
@@ -72,13 +77,14 @@ class GroupFinding:
             "secrets": list(self.secrets),
             "attacks": [
                 {
-                    "name": name,
+                    "name": attack,
                     "auc": found.area.to_json(),
                     "accuracy_at_median": found.at_median.to_json(),
-                    "p_value": self.p_values[name],
-                    "holm": adjusted[name],
+                    "p_value": self.p_values[attack],
+                    "attempt": self._attempt(name, attack),
+                    "adjusted": None,
                 }
-                for name, found in self.areas.items()
+                for attack, found in self.areas.items()
             ],
         }
 

@@ -12,21 +12,26 @@ is and whether prefixes are shared; and by Markov's inequality it is c/K or more
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.attacks.np_extraction import NPExtraction
+from tacit.audit.attempts import Attempt
 from tacit.statistics import Estimate
 
 _TRIES: Final = (1, 10, 100, 1000, 10_000)
 _CHANCES: Final = (0.1, 0.5, 0.9)
 
 
-def extracts(rate: float, *, candidates: int, confidence: float) -> bool:
-    """Whether a mean rate is more than chance explains; true of unseen secrets in 1 - confidence at most."""
-    return rate * candidates >= 1 / (1 - confidence)
+GENERATION: Final = "one generation behind each canary's prefix, share of secrets written"
+
+
+def rate_p_value(rate: float, *, candidates: int) -> float:
+    """At most how likely secrets that a model never saw have so high a mean rate."""
+    return min(1.0, 1 / (rate * candidates)) if rate > 0 else 1.0
 
 
 def hit_row(
@@ -36,8 +41,12 @@ def hit_row(
     candidates: int,
     epsilon: float | None = None,
     confidence: float = 0.95,
+    attempt: str | None = None,
 ) -> dict[str, Any]:
-    """One setting: the mean rate over its secrets, beside a blind guess."""
+    """One setting: the mean rate over its secrets, beside a blind guess.
+
+    ``attempt``: under which name the headline looks at it; then its p-value is corrected before it counts.
+    """
     logs = np.asarray(log_probabilities, dtype=np.float64)
     rate = float(np.exp(logs).mean())
     method = f"computed for these {len(logs)} secrets: nothing is sampled"
@@ -46,8 +55,17 @@ def hit_row(
         "epsilon": epsilon,
         "rate": Estimate(rate, rate, rate, confidence, method).to_json(),
         "chance": 1 / candidates,
-        "verdict": "extracts" if extracts(rate, candidates=candidates, confidence=confidence) else "none",
+        "p_value": (p_value := rate_p_value(rate, candidates=candidates)),
+        "attempt": attempt,
+        "adjusted": None,
+        "verdict": "extracts" if p_value <= 1 - confidence else "none",
     }
+
+
+def generation_attempt(row: Mapping[str, Any]) -> Attempt:
+    """The row of the model that is audited, as an attack among others."""
+    rate = Estimate.from_json(row["rate"])
+    return Attempt(GENERATION, rate, row["chance"], row["p_value"], named=False)
 
 
 def tries_rows(found: NPExtraction, *, confidence: float = 0.95) -> list[dict[str, Any]]:

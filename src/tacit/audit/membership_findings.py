@@ -2,13 +2,13 @@
 
 Texts of most sets are independent of each other: a canary each, or one document of each user. Lines with
 gold spans are not: lines about one secret are a cluster with their look-alikes, which is resampled and
-swapped as a whole. Which attack is looked at first is fixed beforehand (`PRIMARY`); p-values of all are
-adjusted by Holm.
+swapped as a whole. Which attack is looked at first is fixed beforehand (`PRIMARY`); all of them are attempts,
+whose p-values are corrected together with everything else that an audit tries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -20,12 +20,11 @@ from tacit.attacks.groups import GroupPlan
 from tacit.attacks.look_alikes import MembershipSet
 from tacit.attacks.membership import MembershipScores
 from tacit.attacks.token_statistics import BoolArray, IntArray
+from tacit.audit.attempts import Attempt
 from tacit.audit.exchange import area_p_values
 from tacit.audit.group_findings import GroupFinding, why_not
-from tacit.audit.multiple import holm
 from tacit.audit.resampling import cluster_auc
 from tacit.audit.roc import auc, chosen_accuracy, roc_curve, separation_p_value, tpr_at_fpr
-from tacit.audit.verdicts import Leak
 from tacit.errors import InputError
 from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
 
@@ -102,19 +101,23 @@ class MembershipFinding:
         """Whether the texts alone tell members from others: then no score says anything about a model."""
         return self.blind is not None and self.blind.separates
 
-    def area(self, attack: str, confidence: float | None = None) -> Estimate:
+    def area(self, attack: str) -> Estimate:
         """The area under the curve of one attack; secrets are resampled where texts share them."""
-        level = self.confidence if confidence is None else confidence
         if self.found.partners is None:
-            return auc(*self._sides(attack), confidence=level)
+            return auc(*self._sides(attack), confidence=self.confidence)
         clusters = np.asarray(self.found.secrets)
         return cluster_auc(
             *self._sides(attack),
             member_clusters=clusters[self.is_member],
             non_member_clusters=clusters[~self.is_member],
-            confidence=level,
+            confidence=self.confidence,
             seed=self.seed,
         )
+
+    @cached_property
+    def areas(self) -> dict[str, Estimate]:
+        """Of every attack."""
+        return {attack: self.area(attack) for attack in self.scores}
 
     @cached_property
     def p_values(self) -> dict[str, float]:
@@ -123,26 +126,33 @@ class MembershipFinding:
             return area_p_values(self.found, self.scores, seed=self.seed)
         return {attack: separation_p_value(*self._sides(attack)) for attack in self.scores}
 
-    def attacks(self) -> list[Callable[[float], Leak]]:
-        """The primary attack on texts, and on groups, against chance; none where the set is flagged."""
+    def attempts(self) -> list[Attempt]:
+        """Every attack on texts, and on groups, against chance; none where the set is flagged.
+
+        Tests decide, not intervals: DeLong's is too narrow where few are on one side.
+        """
         if self.flagged:
             return []
-        groups = self.groups
-        found: list[Callable[[float], Leak]] = [self._leak]
-        if groups is not None:
-            score = self._primary_of(groups)
-            found.append(lambda confidence: groups.leak(self.name, score, confidence))
+        found = [
+            Attempt(
+                self._attempt(attack),
+                self.areas[attack],
+                0.5,
+                self.p_values[attack],
+                named=attack == self.primary,
+            )
+            for attack in self.scores
+        ]
+        if self.groups is not None:
+            found += self.groups.attempts(self.name, self._primary_of(self.groups))
         return found
+
+    def _attempt(self, attack: str) -> str:
+        return f"membership of {self.name} ({attack}), AUC"
 
     def _primary_of(self, groups: GroupFinding) -> str:
         attack = GROUP_PRIMARY.get(self.primary, "mean_log_perplexity")
         return attack if attack in groups.areas else next(iter(groups.areas))
-
-    def _leak(self, confidence: float) -> Leak:
-        # A test decides, not the interval: DeLong's is too narrow where few are on one side.
-        what = f"membership of {self.name} ({self.primary}), AUC"
-        area = self.area(self.primary, confidence)
-        return Leak(what, area, 0.5, self.p_values[self.primary], 1 - confidence)
 
     def _sides(self, attack: str) -> tuple[FloatArray, FloatArray]:
         scores = self.scores[attack]
@@ -150,7 +160,6 @@ class MembershipFinding:
 
     def to_json(self) -> dict[str, Any]:
         """JSON form of the report."""
-        adjusted = {one.name: one.adjusted for one in holm(self.p_values)}
         once = one_of_each(self.found, self.seed)  # texts of one secret are not independent
         labels = self.is_member[once]
         paired = self.found.partners is not None
@@ -169,9 +178,10 @@ class MembershipFinding:
             attacks.append(
                 {
                     "name": attack,
-                    "auc": self.area(attack).to_json(),
+                    "auc": self.areas[attack].to_json(),
                     "p_value": self.p_values[attack],
-                    "holm": adjusted[attack],
+                    "attempt": self._attempt(attack),
+                    "adjusted": None,
                     "accuracy": None if chosen is None else chosen.accuracy.to_json(),
                     "accuracy_chance": None if chosen is None else chosen.chance,
                     "accuracy_at_median": self._at_median(scores).to_json() if paired else None,
@@ -210,7 +220,7 @@ class MembershipFinding:
             "roc": {"attack": self.primary, "points": points[kept].tolist()},
             "groups": None
             if self.groups is None
-            else self.groups.to_json() | {"primary": self._primary_of(self.groups)},
+            else self.groups.to_json(self.name) | {"primary": self._primary_of(self.groups)},
             "groups_why": self.groups_why or None,
         }
 

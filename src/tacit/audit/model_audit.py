@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from tacit.attacks.membership import MembershipScores, score_texts
@@ -14,10 +13,9 @@ from tacit.audit.claimed import JudgedClaim, claim_to_judge
 from tacit.audit.completion_findings import SyntheticCompletion, complete_real_canaries
 from tacit.audit.membership_findings import PRIMARY, MembershipFinding, named
 from tacit.audit.membership_sets import canaries_by_coin, documents_of, lines_with_secrets
-from tacit.audit.nulls import exposure_band
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.utility_findings import PUBLIC_NAME, disparity_section, utility_section
-from tacit.audit.verdicts import Judgement, Leak, judge
+from tacit.audit.verdicts import Judgement, judge
 from tacit.evaluation.perplexity import Losses, measure_losses
 from tacit.evaluation.report import recipe_of
 from tacit.models.trained import TrainedModel, load_trained
@@ -56,8 +54,8 @@ class ModelAudit(AuditedRun):
         guarantee = Guarantee.from_json(self.run.manifest.guarantee)
         control = self._control()
         exposure = self.exposure(trained, control)
-        if exposure is not None and exposure.inserted:
-            self.tried.append(partial(_exposed, exposure))
+        if exposure is not None:
+            self.tried += exposure.attempts()
         sets, scores = self._membership(trained)
         completions = self._completions(trained, control)
         utility, disparate = self._utility(trained, control)
@@ -104,7 +102,7 @@ class ModelAudit(AuditedRun):
             )
             sets.append(self.membership(chosen, named(found)))
         for one in sets:
-            self.tried += one.attacks()
+            self.tried += one.attempts()
         return sets, scored
 
     def _completions(self, trained: TrainedModel, control: TrainedModel | None) -> dict[str, Any] | None:
@@ -113,7 +111,7 @@ class ModelAudit(AuditedRun):
             synthetic = SyntheticCompletion.of(
                 self.manifest, trained, self.progress, confidence=self.plan.confidence
             )
-            self.tried.append(synthetic.leak)
+            self.tried += synthetic.attempts(self.plan.confidence)
         real = complete_real_canaries(
             self.texts,
             trained,
@@ -125,8 +123,8 @@ class ModelAudit(AuditedRun):
             notes=self.notes,
             progress=self.progress,
         )
-        if real is not None and real.others is not None:
-            self.tried.append(real.leak)
+        if real is not None:
+            self.tried += real.attempts(self.plan.confidence)
         if synthetic is None and real is None:
             return None
         return {
@@ -232,14 +230,3 @@ class ModelAudit(AuditedRun):
             neighbours=judged.neighbours, insertions=judged.insertions, confidence=left, **levels
         )
         return joined([ranks, coins])
-
-
-def _exposed(finding: ExposureFinding, confidence: float) -> Leak:
-    """The most exposed canary against the null of the maximum of as many."""
-    top = max(finding.inserted, key=lambda one: one.exposure.value)
-    null = exposure_band(
-        candidates=finding.manifest.candidates, canaries=len(finding.inserted), confidence=confidence
-    )
-    return Leak(
-        "exposure of the most exposed canary in bits, against the limit of chance", top.exposure, null.limit
-    )

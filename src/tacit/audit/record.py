@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from tacit.audit.verdicts import Judgement, Leak, Verdict
+from tacit.audit.attempts import Attempt, leaking
+from tacit.audit.verdicts import Judgement, Verdict
 from tacit.errors import InputError
 from tacit.files import read_json, write_json
 from tacit.privacy import Guarantee
 from tacit.runs import Run
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 FILE: Final = "audit.json"
 SECTIONS: Final = ("utility", "exposure", "membership", "extraction", "prediction", "disparity")
 
@@ -53,15 +54,19 @@ class ClaimRecord:
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """A whole audit. ``sections`` hold the numbers; a section that was not measured is None."""
+    """A whole audit. ``sections`` hold the numbers; a section that was not measured is None.
+
+    ``attempts`` are all attacks that the headline looks at, corrected for each other; ``confidence`` is at
+    what they are judged.
+    """
 
     created: str
     run: Mapping[str, Any]
     guarantee: Mapping[str, Any]
     mechanism: Mapping[str, Any] | None
     claims: tuple[ClaimRecord, ...]
-    leaks: tuple[Leak, ...]
-    attacked: bool
+    attempts: tuple[Attempt, ...]
+    confidence: float
     sections: Mapping[str, Any] = field(repr=False)
     not_covered: tuple[str, ...]
     notes: tuple[str, ...]
@@ -71,6 +76,16 @@ class AuditRecord:
     def promises(self) -> bool:
         """Whether anything is claimed that could be refuted."""
         return Guarantee.from_json(dict(self.guarantee)).promises
+
+    @property
+    def level(self) -> float:
+        """At most how likely anything is called a leak where nothing leaks."""
+        return 1 - self.confidence
+
+    @property
+    def leaks(self) -> tuple[Attempt, ...]:
+        """The attacks that chance does not explain, so many considered."""
+        return leaking(self.attempts, self.level)
 
     @property
     def verdict(self) -> Verdict:
@@ -91,8 +106,11 @@ class AuditRecord:
         if not self.promises:
             if self.leaks:
                 best = self.leaks[0]
-                return f"No guarantee, and it leaks: {best.attack}: {best.measured} > {best.chance:.3g}."
-            tried = "these attacks found nothing" if self.attacked else "nothing was attacked"
+                return (
+                    f"No guarantee, and it leaks: {best.attack}: {best.measured}, by chance "
+                    f"{best.chance:.3g}."
+                )
+            tried = "these attacks found nothing" if self.attempts else "nothing was attacked"
             return f"No guarantee; {tried}. That shows no safety."
         words = {
             "contradicted": "Contradicted: an attack shows more than is claimed.",
@@ -113,8 +131,9 @@ class AuditRecord:
             "verdict": {
                 "line": self.line,
                 "word": self.verdict,
-                "leaks": bool(self.leaks) if self.attacked else None,
-                "attacks": [leak.to_json() for leak in self.leaks],
+                "leaks": bool(self.leaks) if self.attempts else None,
+                "confidence": self.confidence,
+                "attacks": [one.to_json() | {"leaks": one.leaks(self.level)} for one in self.attempts],
             },
             "claims": [asdict(claim) for claim in self.claims],
             **self.sections,
@@ -133,8 +152,8 @@ class AuditRecord:
             guarantee=content["guarantee"],
             mechanism=content["mechanism"],
             claims=tuple(ClaimRecord(**claim) for claim in content["claims"]),
-            leaks=tuple(Leak.from_json(leak) for leak in verdict["attacks"]),
-            attacked=verdict["leaks"] is not None,
+            attempts=tuple(Attempt.from_json(one) for one in verdict["attacks"]),
+            confidence=verdict["confidence"],
             sections={name: content[name] for name in SECTIONS},
             not_covered=tuple(content["not_covered"]),
             notes=tuple(content["notes"]),

@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 
 from tacit.attacks.np_extraction import extract, prompted
+from tacit.audit.attempts import Attempt, judged_together, with_adjusted
 from tacit.audit.audited import require_control
 from tacit.audit.black_box_verdict import BlackBoxAudit
 from tacit.audit.record import AuditRecord, ClaimRecord
-from tacit.audit.verdicts import Leak
 from tacit.corpus.canaries import CanaryManifest
 from tacit.errors import InputError
 from tacit.files import read_json, write_json
@@ -26,7 +26,7 @@ from tacit.models.trained import load_trained
 from tacit.progress import Progress
 from tacit.runs import Run
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 FILE: Final = "service_audit.json"
 
 
@@ -39,7 +39,7 @@ class ServiceRecord:
     manifest_commitment: str
     section: Mapping[str, Any]
     claim: Mapping[str, Any]
-    leak: Mapping[str, Any]
+    attempt: Mapping[str, Any]
 
     @classmethod
     def of(cls, found: BlackBoxAudit, *, url: str, manifest: CanaryManifest) -> ServiceRecord:
@@ -53,6 +53,8 @@ class ServiceRecord:
             "hits_twins": sum(one.twin for one in found.answers if one.inserted),
             "chance": found.chance,
             "p_value": found.p_value,
+            "attempt": found.attempt().attack,
+            "adjusted": None,
             "p_claim": None if found.certificate is None else found.p_claim,
             "queries_used": found.meter.asked,
             "booked": found.meter.booked,
@@ -75,7 +77,7 @@ class ServiceRecord:
             method="secrets in answers of the running service; the extraction certificate; the meter",
             tier="service",
         )
-        return cls(created, url, manifest.commitment, section, asdict(claim), found.leak().to_json())
+        return cls(created, url, manifest.commitment, section, asdict(claim), found.attempt().to_json())
 
     def save(self, run: Run) -> None:
         """Write it for the owner alone; an earlier one is replaced."""
@@ -85,14 +87,15 @@ class ServiceRecord:
         """The audit with this attack in it, in the place of an earlier one."""
         prediction = dict(record.sections.get("prediction") or {"queries": 0, "parts": 0})
         claims = [claim for claim in record.claims if claim.tier != "service"]
-        leak = Leak.from_json(self.leak)
-        leaks = [one for one in record.leaks if one.attack != leak.attack]
+        own = Attempt.from_json(self.attempt)
+        others = [one for one in record.attempts if one.attack != own.attack]
+        attempts = judged_together([*others, own])
+        sections = {**record.sections, "prediction": {**prediction, "black_box": dict(self.section)}}
         return replace(
             record,
             claims=(*claims, ClaimRecord(**self.claim)),
-            leaks=(*leaks, *([leak] if leak.leaks else [])),
-            attacked=True,
-            sections={**record.sections, "prediction": {**prediction, "black_box": dict(self.section)}},
+            attempts=attempts,
+            sections=with_adjusted(sections, attempts),
         )
 
 

@@ -12,20 +12,17 @@ The delta. A claim (epsilon, d) holds at every delta >= d as well, so a bound at
 it; a bound at a smaller delta cannot. A Renyi claim is first turned into (epsilon, delta) by
 :mod:`tacit.privacy`. Operational privacy (ROP) is a statement about one corpus; no bound on epsilon is
 comparable with it, only the audit of its transcripts. Where there is no guarantee there is nothing to
-contradict: attacks that succeed are
-``leaks`` of the judgement, with their intervals, and not a verdict.
+contradict: attacks that beat chance are leaks (:mod:`tacit.audit.attempts`), and not a verdict.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tacit.audit.bounds import EpsilonLowerBound, Family, Neighbours
 from tacit.privacy import Guarantee, Unit
-from tacit.statistics import Estimate
 
 Verdict = Literal["supported", "contradicted", "inconclusive"]
 
@@ -96,46 +93,14 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Leak:
-    """What one attack got, against what chance would give. It leaks if the whole interval is above chance.
-
-    Where there is an exact ``p_value`` it decides instead, at the ``level``: the interval may be approximate.
-    """
-
-    attack: str
-    measured: Estimate
-    chance: float
-    p_value: float | None = None
-    level: float = 0.05
-
-    @property
-    def leaks(self) -> bool:
-        """Whether the attack does better than chance."""
-        if self.p_value is not None:
-            return self.p_value <= self.level
-        return self.measured.low > self.chance
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self) | {"measured": self.measured.to_json(), "leaks": self.leaks}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Leak:
-        """Inverse of :meth:`to_json`."""
-        given = {name: value for name, value in fields.items() if name != "leaks"}
-        return cls(**{**given, "measured": Estimate.from_json(fields["measured"])})
-
-
-@dataclass(frozen=True)
 class Judgement:
-    """A verdict with its reason and all it was made from; ``leaks`` are the attacks that beat chance."""
+    """A verdict with its reason and all it was made from."""
 
     verdict: Verdict
     reason: str
     claim: Claim
     bound: EpsilonLowerBound
     detectable: EpsilonLowerBound | None
-    leaks: tuple[Leak, ...]
     control: EpsilonLowerBound | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -146,7 +111,6 @@ class Judgement:
             "claim": self.claim.to_json(),
             "bound": self.bound.to_json(),
             "detectable": None if self.detectable is None else self.detectable.to_json(),
-            "leaks": [leak.to_json() for leak in self.leaks],
             "control": None if self.control is None else self.control.to_json(),
         }
 
@@ -157,19 +121,16 @@ def judge(
     detectable: EpsilonLowerBound | None = None,
     *,
     control: EpsilonLowerBound | None = None,
-    attacks: Sequence[Leak] = (),
 ) -> Judgement:
     """Compare a claim with the one bound that was declared for it.
 
     ``detectable`` is what this audit would have shown had every guess been right
     (:func:`tacit.audit.planning.detectable`). ``control`` is what the same attack shows where nothing
     protects: power is what the attack itself can do, not only what a perfect one could. Several
-    bounds on one claim are joined by :func:`~tacit.audit.bounds.strongest` first. ``attacks`` that beat
-    chance become ``leaks``.
+    bounds on one claim are joined by :func:`~tacit.audit.bounds.strongest` first.
     """
     verdict, reason = _judged(claim, bound, detectable, control)
-    leaks = tuple(attack for attack in attacks if attack.leaks)
-    return Judgement(verdict, reason, claim, bound, detectable, leaks, control)
+    return Judgement(verdict, reason, claim, bound, detectable, control)
 
 
 def _judged(

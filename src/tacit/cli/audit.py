@@ -89,7 +89,7 @@ def run(
     ] = 20_000,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
     confidence: Annotated[
-        float, typer.Option(help="Of every bound, interval and test; bands of chance are for 95%.")
+        float, typer.Option(help="Of every bound, interval, test and band of chance.")
     ] = 0.95,
     seed: Annotated[int, typer.Option(help="Of samples, splits and simulated transcripts.")] = 0,
     report: Annotated[bool, typer.Option(help="Write RUN/report.html beside RUN/audit.json.")] = True,

@@ -29,11 +29,30 @@ def show_audit(found: AuditRecord) -> None:
     if rows:
         title = f"Claims (confidence {found.claims[0].confidence:g})"
         console.show_rows(rows, as_json=False, name="claims", title=title)
+    _show_attempts(found)
     _show_exposure(found.sections.get("exposure"))
     _show_membership(found.sections.get("membership"))
     _show_completions(found.sections.get("extraction"))
     for note in found.notes:
         console.out.print(note, markup=False)
+
+
+def _show_attempts(found: AuditRecord) -> None:
+    rows = [
+        {
+            "attack": one.attack,
+            "measured": str(one.measured),
+            "by_chance": one.chance,
+            "p_value": one.p_value,
+            "p_value_corrected": one.adjusted,
+            "named_beforehand": one.named,
+            "leaks": one.leaks(found.level),
+        }
+        for one in found.attempts
+    ]
+    if rows:
+        title = f"Does anything leak? A corrected p-value of at most {found.level:.4g} says so"
+        console.show_rows(rows, as_json=False, name="attempts", title=title)
 
 
 def _show_exposure(section: dict[str, Any] | None) -> None:
@@ -45,14 +64,14 @@ def _show_exposure(section: dict[str, Any] | None) -> None:
             "canaries": row["canaries"],
             "mean_bits": _interval(row["mean"]),
             "largest": row["largest"],
-            "largest_by_chance_95%": row["null_largest_p95"],
+            "largest_by_chance": row["null_largest_limit"],
         }
         for row in section["per_repetition"]
     ]
     null = section["null"]
     title = (
         f"Exposure of inserted canaries among {int(section['candidates']):,}; by chance "
-        f"{null['mean']:.3g} bits, 95% {null['p95']:.3g}"
+        f"{null['mean']:.3g} bits, {null['confidence']:.4g} below {null['limit']:.3g}"
     )
     console.show_rows(rows, as_json=False, name="exposure", title=title)
 
@@ -63,7 +82,7 @@ def _show_membership(section: dict[str, Any] | None) -> None:
             {
                 "attack": attack["name"],
                 "auc": _interval(attack["auc"]),
-                "p_value_(Holm)": attack["holm"],
+                "p_value_corrected": attack["adjusted"],
                 "accuracy": _interval(attack["accuracy"]),
                 "always_one_answer": attack["accuracy_chance"],
             }
@@ -84,7 +103,7 @@ def _show_groups(name: str, section: dict[str, Any]) -> None:
         {
             "score": attack["name"],
             "auc": _interval(attack["auc"]),
-            "p_value_(Holm)": attack["holm"],
+            "p_value_corrected": attack["adjusted"],
             "at_the_median": _interval(attack["accuracy_at_median"]),
         }
         for attack in section["attacks"]

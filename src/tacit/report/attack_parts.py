@@ -14,9 +14,17 @@ class Null(Part):
     """What exposure is where nothing was memorised: of one canary, and of the largest."""
 
     mean: float
-    p95: float
-    max_mean: float
-    max_p95: float
+    limit: float  # exceeded by chance as rarely as ``confidence`` says
+    largest_mean: float
+    largest_limit: float
+    confidence: Share = 0.95
+
+
+class Tested(Part):
+    """How surprising something is where nothing leaks: alone, and corrected for all that was tried."""
+
+    p_value: Share | None = None
+    adjusted: Share | None = None
 
 
 class ExposureRow(Part):
@@ -39,7 +47,7 @@ class ExposureLevel(Part):
     canaries: Count
     mean: Measured
     largest: float
-    null_largest_p95: float
+    null_largest_limit: float
 
 
 class ExposureOfControl(Part):
@@ -59,7 +67,8 @@ class Exposure(Part):
     null: Null
     rows: tuple[ExposureRow, ...]
     per_repetition: tuple[ExposureLevel, ...] = ()
-    p_value: Share | None = None
+    together: Tested = Tested()
+    largest: Tested = Tested()
     mean: Measured | None = None  # over inserted canaries, and of the same in the public model
     public_mean: Measured | None = None
     control: ExposureOfControl | None = None
@@ -95,7 +104,7 @@ class Attack(Part):
     name: str
     auc: Measured
     p_value: Share | None = None
-    holm: Share | None = None
+    adjusted: Share | None = None
     accuracy: Measured | None = None
     accuracy_chance: Share | None = None  # of who always gives the commoner answer
     accuracy_at_median: Measured | None = None
@@ -116,7 +125,7 @@ class GroupAttack(Part):
     auc: Measured
     accuracy_at_median: Measured
     p_value: Share
-    holm: Share | None = None
+    adjusted: Share | None = None
 
 
 class GroupAttacks(Part):
@@ -157,10 +166,9 @@ class MembershipSet(Part):
         name = None if self.roc is None else self.roc.attack
         return next((attack for attack in self.attacks if attack.name == name), self.attacks[0])
 
-    @property
-    def above_chance(self) -> list[Attack]:
-        """Attacks whose p-values, corrected for their number, are at most 5%."""
-        return [attack for attack in self.attacks if attack.holm is not None and attack.holm <= 0.05]
+    def above_chance(self, level: float) -> list[Attack]:
+        """Attacks whose p-values, corrected for all that was tried, are at most the level."""
+        return [one for one in self.attacks if one.adjusted is not None and one.adjusted <= level]
 
 
 class Membership(Part):
@@ -196,6 +204,7 @@ class RealTab(Part):
     others: Measured | None = None
     other_users: Count = 0
     p_value: Share | None = None
+    adjusted: Share | None = None
 
 
 class Within(Part):
@@ -226,7 +235,15 @@ class CodeRow(Part):
     epsilon: Bound | None = None
     rate: Measured
     chance: Share
+    p_value: Share | None = None
+    adjusted: Share | None = None
     verdict: str
+
+    def judged(self, level: float) -> str:
+        """The verdict; by the corrected p-value where the headline looks at this row."""
+        if self.adjusted is None:
+            return self.verdict
+        return "extracts" if self.adjusted <= level else "none"
 
 
 class Extraction(Part):

@@ -18,8 +18,8 @@ from tacit.report.words import NOTHING, estimate, methods, number, p_sentence, p
 _MOST_RUNGS = 16  # parts that a figure shows; the table has all
 
 
-def extraction(found: Extraction | None) -> Section:
-    """Whether secrets come out."""
+def extraction(found: Extraction | None, level: float = 0.05) -> Section:
+    """Whether secrets come out; judged at the level of the headline."""
     section_id, title = "extraction", "Extraction"
     if found is None or not (found.tab or found.tab_real or found.tries or found.codes):
         return Section(
@@ -40,7 +40,7 @@ def extraction(found: Extraction | None) -> Section:
         sentences.append(_about_real(found.tab_real))
         figures.append(_real_figure(found.tab_real))
     if found.codes:
-        above = [row.name for row in found.codes if row.verdict in ("extracts", "leaks")]
+        above = [row.name for row in found.codes if row.judged(level) in ("extracts", "leaks")]
         sentences.append(
             f"One generation after a secret's beginning writes it more often than chance explains in "
             f"{len(above)} of {plural(len(found.codes), 'setting')}"
@@ -61,7 +61,13 @@ def extraction(found: Extraction | None) -> Section:
                     "Generations that write a planted secret",
                     ("through", "epsilon", "hit rate", "by guessing", "verdict"),
                     tuple(
-                        (row.name, number(row.epsilon), share(row.rate), percent(row.chance), row.verdict)
+                        (
+                            row.name,
+                            number(row.epsilon),
+                            share(row.rate),
+                            percent(row.chance),
+                            row.judged(level),
+                        )
                         for row in found.codes
                     ),
                     methods(row.rate for row in found.codes),
@@ -97,8 +103,12 @@ def _about_real(found: RealTab) -> str:
         return f"{told}. Nobody else's texts were picked alike, so that this describes and shows no leak."
     return (
         f"{told}; of {plural(found.other_users, 'user')} whom training did not see, {share(found.others)} "
-        f"({p_sentence(found.p_value)}, Fisher)."
+        f"({p_sentence(found.p_value)}, Fisher{_after(found.adjusted)})."
     )
+
+
+def _after(adjusted: float | None) -> str:
+    return "" if adjusted is None else f"; {p_sentence(adjusted)} after correction"
 
 
 def _real_figure(found: RealTab) -> Figure:

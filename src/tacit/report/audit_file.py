@@ -6,6 +6,7 @@ it needs and does not find is an :class:`InputError` that names it, never a blan
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -14,7 +15,7 @@ from tacit.errors import InputError
 from tacit.report.attack_parts import Exposure, Extraction, Membership, Prediction
 from tacit.report.parts import Bound, Count, Measured, Part, Share, Verdict
 
-FORMAT = 1
+FORMAT = 2
 
 
 class RunPart(Part):
@@ -54,11 +55,30 @@ class MechanismPart(Part):
     parts: int | None = None
 
 
+class AttemptPart(Part):
+    """One attack that the headline looks at."""
+
+    attack: str
+    measured: Measured
+    chance: float
+    p_value: Share
+    named: bool
+    adjusted: Share
+    leaks: bool
+
+
 class VerdictPart(Part):
-    """The audit in one line."""
+    """The audit in one line, and every attack that it looks at."""
 
     line: str
     leaks: bool | None
+    confidence: Share = 0.95
+    attacks: tuple[AttemptPart, ...] = ()
+
+    @property
+    def level(self) -> float:
+        """At which corrected p-values are leaks."""
+        return 1 - self.confidence
 
 
 class Claim(Part):
@@ -146,7 +166,7 @@ class Provenance(Part):
 class Audit(Part):
     """The whole file."""
 
-    format: Literal[1]
+    format: Literal[2]
     created: str
     run: RunPart
     guarantee: GuaranteePart
@@ -167,7 +187,8 @@ class Audit(Part):
     @property
     def promises(self) -> bool:
         """Whether anything is claimed that could be contradicted."""
-        return self.guarantee.kind in ("rop", "rdp", "dp")
+        finite = self.guarantee.epsilon != math.inf
+        return self.guarantee.kind in ("rop", "rdp", "dp", "confidentiality") and finite
 
     @property
     def word(self) -> Verdict:

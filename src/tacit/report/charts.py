@@ -102,13 +102,17 @@ def ladder(id: str, rungs: Sequence[Rung]) -> Markup:
 def exposure_by_repetition(id: str, exposure: Exposure) -> Markup:
     """Every canary by how often it was inserted, over what chance alone gives to one and to the largest."""
     null, most = exposure.null, exposure.bits
+    sure = percent(null.confidence)
     public = any(row.public is not None for row in exposure.rows)
     keys = [
         Key("dot", "a canary"),
         Key("line", "mean of those inserted as often", "strong"),
         *([Key("hollow", "the same before training")] if public else []),
-        Key("band", f"one canary by chance, 95%: up to {number(null.p95)}"),
-        Key("band wide", f"largest of {exposure.canaries} by chance, 95%: up to {number(null.max_p95)}"),
+        Key("band", f"one canary by chance, {sure}: up to {number(null.limit)}"),
+        Key(
+            "band wide",
+            f"largest of {exposure.canaries} by chance, {sure}: up to {number(null.largest_limit)}",
+        ),
         Key("dashed", f"most that is possible: {number(most)}"),
     ]
     top = legend_height(keys, left=LEFT)
@@ -122,15 +126,16 @@ def exposure_by_repetition(id: str, exposure: Exposure) -> Markup:
             "bits."
             for times, rows in groups.items()
         )
-        + f" By chance one canary stays below {number(null.p95)} bits in 95 of 100 cases, and the largest "
-        f"of {exposure.canaries} below {number(null.max_p95)}.",
+        + f" By chance one canary stays below {number(null.limit)} bits in {sure} of cases, and the largest "
+        f"of {exposure.canaries} below {number(null.largest_limit)}.",
         height,
     )
     drawing.legend(keys, left=LEFT)
     bottom = height - BELOW
-    y = Scale.linear(0, max(most, null.max_p95), bottom, top, most=7)
-    drawing.rect(LEFT, y(null.max_p95), RIGHT - LEFT, y(null.p95) - y(null.max_p95), "band wide")
-    drawing.rect(LEFT, y(null.p95), RIGHT - LEFT, bottom - y(null.p95), "band")
+    y = Scale.linear(0, max(most, null.largest_limit), bottom, top, most=7)
+    narrow, wide = y(null.limit), y(null.largest_limit)
+    drawing.rect(LEFT, wide, RIGHT - LEFT, narrow - wide, "band wide")
+    drawing.rect(LEFT, narrow, RIGHT - LEFT, bottom - narrow, "band")
     axes(
         drawing,
         None,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tacit.report import charts
-from tacit.report.attack_parts import GroupAttacks, Membership, MembershipSet
+from tacit.report.attack_parts import GroupAttack, GroupAttacks, Membership, MembershipSet
 from tacit.report.charts import Measurement
 from tacit.report.drawing import SMALL
 from tacit.report.sections import Figure, Section, Table, plain
 from tacit.report.words import NOTHING, estimate, methods, p_sentence, p_value, percent, plural, share
 
 
-def membership(found: Membership | None) -> Section:
-    """Whether somebody can tell who was in the training text."""
+def membership(found: Membership | None, level: float = 0.05) -> Section:
+    """Whether somebody can tell who was in the training text; judged at the level of the headline."""
     section_id, title = "membership", "Membership"
     if found is None:
         return Section(
@@ -22,14 +22,18 @@ def membership(found: Membership | None) -> Section:
         )
     sentences, warnings, figures = [], [], []
     for place, one in enumerate(found.sets, 1):
-        first, above = one.primary, one.above_chance
+        first, above = one.primary, one.above_chance(level)
         names = f" ({', '.join(attack.name for attack in above)})" if above else ""
         sentences.append(
             f"On {one.name} ({one.what.rstrip('.')}), the attack that was chosen beforehand ({first.name}) "
-            f"has an area under the curve of {estimate(first.auc)}, where 0.5 is guessing. Of "
-            f"{plural(len(one.attacks), 'attack')}, {len(above)}{names} "
-            f"{'is' if len(above) == 1 else 'are'} better than guessing at 5% after correction for their "
-            "number."
+            f"has an area under the curve of {estimate(first.auc)}, where 0.5 is guessing."
+            + (
+                ""
+                if one.flagged
+                else f" Of {plural(len(one.attacks), 'attack')}, {len(above)}{names} "
+                f"{'is' if len(above) == 1 else 'are'} better than guessing at {percent(level)} after "
+                "correction for all that was tried."
+            )
         )
         if one.flagged:
             blind = f" (area {estimate(one.blind.auc)})" if one.blind else ""
@@ -52,8 +56,14 @@ def _about_groups(found: MembershipSet) -> list[str]:
     return [
         f"In {groups.groups:,} groups of {groups.size} {found.name}, drawn from {groups.secrets[0]:,} "
         f"secrets and {groups.secrets[1]:,} others, the score that was chosen beforehand ({first.name}) has "
-        f"an area of {estimate(first.auc)}; {p_sentence(first.holm)} after correction.{told}"
+        f"an area of {estimate(first.auc)}; {_corrected(first)}.{told}"
     ]
+
+
+def _corrected(attack: GroupAttack) -> str:
+    if attack.adjusted is None:
+        return p_sentence(attack.p_value)
+    return f"{p_sentence(attack.adjusted)} after correction"
 
 
 def _set_figures(place: int, found: MembershipSet) -> list[Figure]:
@@ -113,14 +123,14 @@ def _group_figure(name: str, of: str, found: GroupAttacks) -> Figure:
         ),
         Table(
             f"Attacks on {found.groups:,} groups of {found.size} {of}",
-            ("score", "area under the curve", "told apart at the median", "p", "p, corrected (Holm)"),
+            ("score", "area under the curve", "told apart at the median", "p", "p, corrected"),
             tuple(
                 (
                     attack.name,
                     estimate(attack.auc),
                     share(attack.accuracy_at_median),
                     p_value(attack.p_value),
-                    p_value(attack.holm),
+                    p_value(attack.adjusted),
                 )
                 for attack in found.attacks
             ),
@@ -139,14 +149,14 @@ def _attack_table(found: MembershipSet) -> Table:
             attack.name,
             estimate(attack.auc),
             p_value(attack.p_value),
-            p_value(attack.holm),
+            p_value(attack.adjusted),
             share(attack.accuracy),
             percent(attack.accuracy_chance),
             *((share(attack.accuracy_at_median),) if at_median else ()),
         )
         for attack in found.attacks
     ]
-    columns = ["attack", "area under the curve", "p", "p, corrected (Holm)", "accuracy", "always one answer"]
+    columns = ["attack", "area under the curve", "p", "p, corrected", "accuracy", "always one answer"]
     columns += ["told apart at the median"] if at_median else []
     if found.blind is not None:
         blind = ("blind (text alone)", estimate(found.blind.auc), p_value(found.blind.p_value))

@@ -20,7 +20,7 @@ from tacit.files import new_file
 from tacit.recipes import DEFAULT_MODEL
 from tacit.report.audit_file import Audit, parse_audit
 from tacit.report.guarantee_words import HEADLINES, in_words
-from tacit.report.words import clean, estimate, number, p_sentence, share
+from tacit.report.words import clean, estimate, number, p_sentence, percent, share
 from tacit.runs import Manifest, Run
 
 FILE_NAME = "README.md"
@@ -235,7 +235,8 @@ def _measurements(audit: Audit) -> str:
                 (
                     "largest exposure (bits)",
                     estimate(largest),
-                    f"by chance below {number(null.max_p95)} (95%); {p_sentence(audit.exposure.p_value)}",
+                    f"by chance below {number(null.largest_limit)} ({percent(null.confidence)}); "
+                    f"{p_sentence(audit.exposure.together.p_value)}",
                 )
             )
     if audit.membership is not None:

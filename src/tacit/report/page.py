@@ -57,9 +57,9 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
     shown = (
         sections.utility(found.utility, ensemble=found.mechanism is not None),
         *_frontier(found),
-        sections.exposure(found.exposure),
-        membership(found.membership),
-        attack_sections.extraction(found.extraction),
+        sections.exposure(found.exposure, found.verdict.level),
+        membership(found.membership, found.verdict.level),
+        attack_sections.extraction(found.extraction, found.verdict.level),
         *(
             [attack_sections.prediction(found.prediction)]
             if found.prediction is not None or found.mechanism is not None or found.run.method == "submix"
@@ -75,6 +75,7 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
         tiles=tiles(found),
         headline=HEADLINES[found.guarantee.kind],
         words=in_words(found.guarantee.model_dump()),
+        attempts=sections.attempts(found.verdict),
         claims_figure=sections.claims_figure(found.claims, found.guarantee.kind),
         sections=shown,
         provenance=sections.provenance(found),
@@ -107,7 +108,7 @@ def tiles(audit: Audit) -> list[Tile]:
             Tile(
                 "Largest exposure",
                 f"{number(largest)} bits",
-                f"chance alone: below {number(audit.exposure.null.max_p95)}",
+                f"chance alone: below {number(audit.exposure.null.largest_limit)}",
             )
         )
     if audit.membership is not None:

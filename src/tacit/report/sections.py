@@ -16,9 +16,19 @@ from pydantic import BaseModel
 
 from tacit.report import charts, charts_of_cost
 from tacit.report.attack_parts import Exposure
-from tacit.report.audit_file import Audit, Claim, Disparity, Utility
+from tacit.report.audit_file import Audit, Claim, Disparity, Utility, VerdictPart
 from tacit.report.charts import Measurement, Rung
-from tacit.report.words import NOTHING, duration, estimate, methods, number, p_sentence, percent, plural
+from tacit.report.words import (
+    NOTHING,
+    duration,
+    estimate,
+    methods,
+    number,
+    p_sentence,
+    p_value,
+    percent,
+    plural,
+)
 
 
 @dataclass(frozen=True)
@@ -144,6 +154,33 @@ def _reading(claims: Sequence[Claim], kind: str) -> str:
     return " ".join(sentences)
 
 
+def attempts(verdict: VerdictPart) -> Table | None:
+    """Every attack that the headline looks at, and which of them chance does not explain."""
+    if not verdict.attacks:
+        return None
+    return Table(
+        "Every attack that the headline looks at",
+        ("attack", "measured", "by chance", "p", "p, corrected", "named beforehand", "leaks"),
+        tuple(
+            (
+                one.attack,
+                estimate(one.measured),
+                number(one.chance),
+                p_value(one.p_value),
+                p_value(one.adjusted),
+                "yes" if one.named else "no",
+                "yes" if one.leaks else "no",
+            )
+            for one in verdict.attacks
+        ),
+        (
+            f"It leaks if a corrected p is at most {percent(verdict.level)}: half of that is for attacks "
+            "that were named beforehand and half for the others, by Holm. Where nothing leaks, anything is "
+            f"called a leak in at most {percent(verdict.level)} of audits.",
+        ),
+    )
+
+
 def utility(found: Utility | None, *, ensemble: bool = False) -> Section:
     """What the model is worth; of an ensemble, what its mechanism's answers are."""
     section_id, title = "utility", "Utility"
@@ -195,8 +232,8 @@ def utility(found: Utility | None, *, ensemble: bool = False) -> Section:
     return Section(section_id, title, (sentence + ".",), (figure,))
 
 
-def exposure(found: Exposure | None) -> Section:
-    """How far planted secrets stand out."""
+def exposure(found: Exposure | None, level: float = 0.05) -> Section:
+    """How far planted secrets stand out; what chance explains is judged at the level of the headline."""
     section_id, title = "exposure", "Exposure"
     if found is None or not found.rows:
         return Section(
@@ -213,12 +250,19 @@ def exposure(found: Exposure | None) -> Section:
     ]
     if inserted:
         largest = max(inserted, key=lambda row: row.exposure.value)
-        over = largest.exposure.low > found.null.max_p95
+        p_corrected = found.largest.adjusted
+        over = None if p_corrected is None else p_corrected <= level
         sentences.append(
             f"The most exposed has {estimate(largest.exposure)} bits. "
-            f"Where nothing is memorised, the largest of {found.canaries} is {number(found.null.max_mean)} "
-            f"on average and below {number(found.null.max_p95)} in 95 of 100 cases: "
-            + ("chance does not explain this." if over else "chance alone could explain this.")
+            f"Where nothing is memorised, the largest of {found.canaries} is "
+            f"{number(found.null.largest_mean)} on average and below {number(found.null.largest_limit)} in "
+            f"{percent(found.null.confidence)} of cases"
+            + (
+                "."
+                if over is None
+                else f": chance {'does not explain' if over else 'alone could explain'} this "
+                f"({p_sentence(p_corrected)} after correction for all that was tried)."
+            )
         )
     if found.control is not None and found.control.largest is not None:
         sentences.append(
@@ -226,10 +270,12 @@ def exposure(found: Exposure | None) -> Section:
             f"{number(found.control.largest)} bits and the mean is {estimate(found.control.mean)}: so much "
             "do these attacks find where nothing protects."
         )
-    if found.p_value is not None:
+    if found.together.p_value is not None:
+        corrected = found.together.adjusted
+        after = "" if corrected is None else f"; {p_sentence(corrected)} after correction"
         sentences.append(
-            f"All inserted canaries together: {p_sentence(found.p_value)} (Fisher), the chance of so much "
-            "exposure in a model that has never read them."
+            f"All inserted canaries together: {p_sentence(found.together.p_value)} (Fisher), the chance of "
+            f"so much exposure in a model that has never read them{after}."
         )
     rows = tuple(
         (
@@ -244,18 +290,24 @@ def exposure(found: Exposure | None) -> Section:
     )
     levels = Table(
         "By number of insertions",
-        ("times inserted", "canaries", "mean", "largest", "largest by chance, 95%"),
+        (
+            "times inserted",
+            "canaries",
+            "mean",
+            "largest",
+            f"largest by chance, {percent(found.null.confidence)}",
+        ),
         tuple(
             (
-                f"{level.repetitions}",
-                f"{level.canaries}",
-                estimate(level.mean),
-                number(level.largest),
-                number(level.null_largest_p95),
+                f"{rung.repetitions}",
+                f"{rung.canaries}",
+                estimate(rung.mean),
+                number(rung.largest),
+                number(rung.null_largest_limit),
             )
-            for level in found.per_repetition
+            for rung in found.per_repetition
         ),
-        methods(level.mean for level in found.per_repetition),
+        methods(rung.mean for rung in found.per_repetition),
     )
     figure = Figure(
         "exposure-figure",

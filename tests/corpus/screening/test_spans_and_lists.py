@@ -122,7 +122,7 @@ def test_a_span_across_a_boundary_is_masked_on_both_sides_and_counted() -> None:
         ([{"start": 2, "end": 2, "label": "X"}], "does not match the text"),
         ([{"start": 0, "end": 2}], "is not {start, end, label}"),
         ([{"start": True, "end": 2, "label": "X"}], "is not {start, end, label}"),
-        ([{"start": 0, "end": 2, "label": "X", "value": "zz"}], "its value is another"),
+        ([{"start": 0, "end": 2, "label": "X", "value": "zz"}], "its 'value' is another"),
         ("[oops", "is no list of spans"),
         ([[0, 1]], "is not {start, end, label}"),
     ],

@@ -51,6 +51,8 @@ def test_every_command_explains_itself(tacit: Tacit, path: tuple[str, ...], comm
     assert any(example_path == path for example_path, _ in EXAMPLES)
     undocumented = [option.name for option in command.params if not getattr(option, "help", None)]
     assert not undocumented
+    swallowed = [option.name for option in command.params if re.search(r"<\w+>", option.help)]
+    assert not swallowed, "help is Markdown, which takes <MASK> for HTML and shows nothing in its place"
 
 
 OUTPUTS: dict[tuple[str, ...], tuple[int, ...]] = {

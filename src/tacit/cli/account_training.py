@@ -122,7 +122,7 @@ def crt(
     labelled: Annotated[int | None, typer.Option(help="Labelled secrets, drawn like all others.")] = None,
     confidence: Annotated[float, typer.Option(help="Of each bound from --labelled.")] = 0.95,
     private_points: Annotated[int | None, typer.Option(help="Private data points.")] = None,
-    bare_points: Annotated[int, typer.Option(help="Of these, those that are a bare <MASK>.")] = 0,
+    bare_points: Annotated[int, typer.Option(help="Of these, those that are nothing but a mask.")] = 0,
     secret_points: Annotated[int, typer.Option(help="Data points that masking one secret changes.")] = 1,
     group: Annotated[
         list[str] | None,

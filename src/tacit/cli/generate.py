@@ -73,7 +73,7 @@ def generate(
     lazy: Annotated[bool, typer.Option("--lazy", help="Certified: run one secret part per token.")] = False,
     masks: Annotated[
         bool,
-        typer.Option("--masks", help="Let a model of screened text write <MASK>; else it never does."),
+        typer.Option("--masks", help="Let a model of screened text write masks; else it never does."),
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     trust_remote_code: Annotated[

@@ -26,7 +26,10 @@ def recorded_lstm(
     if state is not None or lengths is not None:
         raise ModelError("An LSTM that is trained privately starts every example from a zero state.")
     trained = [parameter for parameter in layer.parameters() if parameter.requires_grad]
-    outputs, cell = _RecordedLSTM.apply(x, layer, books, *trained)  # type: ignore[no-untyped-call]
+    # The recurrence writes into its own tensors, where autocast would mix precisions: it has the weights'.
+    with torch.autocast(x.device.type, enabled=False):
+        x = x.to(effective_bias(layer.input_gates).dtype)
+        outputs, cell = _RecordedLSTM.apply(x, layer, books, *trained)  # type: ignore[no-untyped-call]
     return outputs, LayerState(outputs[:, -1], cell)
 
 

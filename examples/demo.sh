@@ -19,7 +19,7 @@ run tacit corpus stats demo/dialogues.jsonl --user user --text text
 
 # Invented secrets among the dialogues, by which the audit at the end knows what a model remembers.
 run tacit corpus plant demo/dialogues.jsonl demo/planted.jsonl demo/canaries.json --user user --text text \
-  --users 6 --ladder 2,12 --length 3
+  --users 12 --ladder 2,12 --length 3
 # What a team would do without tacit: one model, no protection.
 run tacit train examples/customersim.yaml corpus.path=demo/planted.jsonl
 run tacit evaluate demo/finetuned
@@ -43,13 +43,16 @@ run tacit evaluate demo/confidential
 run tacit attack extraction --codes 4 --digits 3 --generations 30 --steps 30 --trunk-layers 26 \
   --mechanism submix --mechanism certified --epsilon 2
 
-# A service instead of a command: the budget is in a ledger, and OpenAI's own client asks.
+# A service instead of a command: the budget is in a ledger, and OpenAI's own client asks. What was answered above is not
+# in it: tacit generate and tacit evaluate book nothing, and the statement below says what it covers.
 run tacit ledger init demo/ensemble --epsilon 2 --mechanism submix-guarded --ledger demo/ledger.db
 printf '\n\033[1m$ tacit keys create demo --ledger demo/ledger.db\033[0m\n'
+echo "(The key goes to the client below by its environment and is not shown.)"
 OPENAI_API_KEY=$(tacit keys create demo --ledger demo/ledger.db --json |
   python -c 'import json, sys; print(json.load(sys.stdin)["key"])')
 export OPENAI_API_KEY
 printf '\n\033[1m$ tacit serve demo/ensemble --queries 1000 --ledger demo/ledger.db &\033[0m\n'
+echo "(In the background; what it prints is in demo/serving.json and demo/serving.log.)"
 tacit serve demo/ensemble --queries 1000 --ledger demo/ledger.db --port 0 --admin-port 0 --json \
   >demo/serving.json 2>demo/serving.log &
 server=$!

@@ -108,6 +108,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     import pgserver
 
     module: Any = pgserver  # which has no types
-    server = module.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    yield server.get_uri()
-    server.cleanup()
+    # Not among pytest's own folders: the next pytest to start closes those to all but its user, and as root
+    # the server runs as somebody else.
+    with tempfile.TemporaryDirectory(prefix="tacit-postgres-") as folder:
+        server = module.get_server(folder, cleanup_mode="stop")
+        yield server.get_uri()
+        server.cleanup()

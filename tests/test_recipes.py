@@ -63,6 +63,7 @@ def test_overrides_are_parsed_as_yaml_and_merge_into_sections() -> None:
         ("training={epochs: 1, epochs: 2}", "Override 'training', line 1: 'epochs' is there twice"),
         ("corpus={1: 2}", "unknown key 'corpus.1'; known keys here: path, format"),
         ("held_out.share=1", "'held_out.share'=1 cannot be used: expected a number below 1"),
+        ("held_out.among=9", "'among' is for by 'within'"),
         ("training.learning_rate=.nan", "cannot be used: expected a finite number"),
         (
             "training.learning_rate=1e30",
@@ -337,6 +338,10 @@ def test_regularisation_has_the_documented_defaults() -> None:
         )
         assert recipe.to_json()["regularisation"]["lambda"] == 0.5
         assert Recipe.model_validate(recipe.to_json()) == recipe
+    for overrides, weight in ((ADVERSARIAL, 1.0), (TRIPLET, 0.1)):
+        for given in ([], ["regularisation.batches=mixed"], ["regularisation=null"]):
+            by_default = parse_recipe(MINIMAL, [*overrides, *given])
+            assert by_default.to_json()["regularisation"]["lambda"] == weight
     second = parse_recipe(MINIMAL, [*TRIPLET, "regularisation.pairs=second", "training.batch_size=2"])
     assert second.training.batch_size == 2
 

@@ -18,8 +18,18 @@ class Progress(Protocol):
         """Something the operator should read, once."""
 
 
+class Stages(Progress, Protocol):
+    """Progress of work that has parts, each with stretches of its own."""
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """The part ``name`` begins; ``done`` of ``total`` parts are behind us."""
+
+
 class Silent:
     """Progress that nobody watches."""
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Ignore."""
 
     def phase(self, name: str, total: int | None) -> None:
         """Ignore."""

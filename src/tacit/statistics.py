@@ -130,7 +130,7 @@ def bootstrap_over_users(
         raise InputError("Expected finite sums of shape [users, m] with at least one user.")
     users = len(totals)
     value = float(np.asarray(statistic(totals.sum(axis=0))))
-    method = f"bootstrap over {users} users, {resamples} resamples"
+    method = told_narrow(f"bootstrap over {users} users, {resamples} resamples", users)
     if users == 1:
         return Estimate(value, -math.inf, math.inf, confidence, "one user: no interval")
     generator = np.random.default_rng(seed)
@@ -141,6 +141,11 @@ def bootstrap_over_users(
         with np.errstate(divide="ignore", invalid="ignore"):
             parts.append(np.asarray(statistic(counts.astype(np.float64) @ totals), dtype=np.float64))
     return percentile_interval(value, np.concatenate(parts), confidence=confidence, method=method)
+
+
+def told_narrow(method: str, resampled: int) -> str:
+    """A bootstrap's method, which says so where too few (on a side) were resampled for its interval."""
+    return method if resampled >= FEW_USERS else f"{method}; too narrow, because they are few"
 
 
 def bounded_mean(

@@ -70,15 +70,38 @@ def test_false_alarms_on_exchangeable_sets_are_at_most_the_level() -> None:
     assert abs(np.mean(areas) - 0.5) < 4 * 0.09 / np.sqrt(runs)
 
 
+def pairs(count: int, draw: random.Random, first: str, second: str) -> list[str]:
+    """Lines and look-alikes in turn, which differ in a name: its letters are drawn from one of two lists."""
+
+    def name(letters: str) -> str:
+        return "".join(draw.choices(letters, k=6)).title()
+
+    tags = [public_sentences(1, seed=draw.randrange(10**6))[0] for _ in range(count)]
+    return [f"{tag} I am {name(letters)}." for tag in tags for letters in (first, second)]
+
+
 @pytest.mark.slow
-def test_twins_raise_no_more_alarms_than_the_level() -> None:
-    runs, alarms = 40, 0
+def test_twins_raise_no_more_alarms_than_the_level_and_hardly_fewer() -> None:
+    runs, alarms, areas = 100, 0, []
     for seed in range(runs):
-        draw = random.Random(seed)
-        tags = public_sentences(20, seed=seed)
-        texts = [f"{tag} {draw.randrange(10**6):06d}" for tag in tags for _ in range(2)]
-        alarms += attack_blindly(texts, labels_for(40), level=0.2, seed=seed).separates
+        texts = pairs(20, random.Random(seed), "abcdefghij", "abcdefghij")
+        found = attack_blindly(texts, labels_for(40), partners=np.arange(40) ^ 1, level=0.2, seed=seed)
+        alarms += found.separates
+        areas.append(found.auc.value)
     assert alarms <= stats.binom.ppf(0.999, runs, 0.2)
+    assert alarms >= stats.binom.ppf(0.001, runs, 0.1)  # exact up to the steps of a binomial
+    assert abs(np.mean(areas) - 0.5) < 4 * 0.1 / np.sqrt(runs)
+
+
+def test_look_alikes_with_rarer_letters_are_separated() -> None:
+    """Also where the rest of each line is the same, and would lead the wrong way by itself."""
+    texts = pairs(80, random.Random(1), "aaaabbbbccccddddefgh", "abcdeeeeffffgggghhhh")
+    found = attack_blindly(texts, labels_for(160), partners=np.arange(160) ^ 1)
+    assert found.separates
+    assert found.p_value <= 0.001
+    assert found.auc.low > 0.5
+    alone = attack_blindly(texts, labels_for(160))
+    assert found.auc.value > alone.auc.value
 
 
 def test_the_regression_is_at_its_minimum() -> None:

@@ -156,7 +156,7 @@ def test_a_model_that_saw_the_text_picks_only_by_the_papers_rule(tiny_transforme
     corpus = UserCorpus.from_pairs(
         [("a", "zebra lamp 77"), ("a", "the old farmer sells three lamps at home")]
     )
-    trained = overfit(tiny_transformer, ["zebra lamp 77"])
+    trained = overfit(tiny_transformer, ["zebra lamp 77"], steps=120, learning_rate=1e-3)
     for judge in (trained, as_public(trained)):
         with pytest.raises(InputError, match="paper=True"):
             real_canaries(corpus, judge)

@@ -11,13 +11,13 @@ from scipy import stats
 
 from tacit.attacks.look_alikes import MembershipSet
 from tacit.audit.attempts import Attempt, judged_together, leaking, with_adjusted
+from tacit.audit.audit_file import parse_audit
 from tacit.audit.completion_chance import completion_p_value
 from tacit.audit.membership_findings import MembershipFinding
 from tacit.audit.nulls import memorisation
 from tacit.audit.record import AuditRecord
 from tacit.privacy import Guarantee
 from tacit.report import model_card, render_report
-from tacit.report.audit_file import parse_audit
 from tacit.statistics import Estimate
 from tests.report.samples import sample_audit
 from tests.report.test_model_card import released
@@ -49,7 +49,7 @@ def record(attempts: list[Attempt], **sections: Any) -> AuditRecord:
         claims=(),
         attempts=judged,
         confidence=1 - LEVEL,
-        sections=with_adjusted(empty | sections, judged),
+        sections=with_adjusted(empty | sections, judged, LEVEL),
         not_covered=(),
         notes=(),
         provenance={},
@@ -128,8 +128,8 @@ def test_what_only_one_attack_sees_is_a_leak_in_every_place(seen_by: str) -> Non
 
 def test_no_table_shows_a_leak_that_the_headline_denies() -> None:
     """Eight p-values just above what the rule allows: alone each would be called a leak."""
-    found = texts(60)
-    scores = {name: np.random.default_rng(3).standard_normal(60) for name in SCORES}
+    rng, found = np.random.default_rng(3), texts(60)
+    scores = {name: rng.standard_normal(60) for name in SCORES}
     finding = MembershipFinding("documents", "", found, scores, None, None, "", "reference", 0.95, seed=0)
     tried = [
         Attempt(one.attack, one.measured, one.chance, 0.03 if one.named else 0.02, one.named)
@@ -143,3 +143,12 @@ def test_no_table_shows_a_leak_that_the_headline_denies() -> None:
     assert one.above_chance(LEVEL) == []
     assert "Of 5 attacks, 0 are better than guessing at 5%" in render_report(content, run_name="x")
     assert "The audit found no leak" in model_card(released(), content)
+
+
+def test_codes_are_judged_by_the_corrected_p_value() -> None:
+    """The file had said "extracts" where the report, by the corrected one, said none."""
+    row = {"attempt": "codes", "p_value": 0.025, "adjusted": None, "verdict": "extracts"}
+    found = judged_together([attempt("codes", 0.025, named=False), attempt("other", 0.5)])
+    shown = with_adjusted({"codes": [row]}, found, LEVEL)["codes"][0]
+    assert (shown["adjusted"], shown["verdict"]) == (pytest.approx(0.05), "extracts")
+    assert with_adjusted({"codes": [row]}, found, 0.04)["codes"][0]["verdict"] == "none"

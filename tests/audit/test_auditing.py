@@ -141,8 +141,8 @@ def test_sections_of_one_model(of_overfitted: AuditRecord, overfitted: Audited) 
     codes = {row["name"]: row for row in sections["extraction"]["codes"]}
     never = codes["this model, secrets that were never inserted"]
     assert codes["this model"]["rate"]["value"] > 3 * never["rate"]["value"]
-    assert codes["public model"]["verdict"] == "none"
-    assert never["verdict"] == "none"
+    assert codes["public model"]["verdict"] == never["verdict"] == "not judged"
+    assert codes["this model"]["verdict"] in ("extracts", "none")
     tries = sections["extraction"]["tries"]["rows"]
     assert tries[0]["median_tries"] < tries[-1]["median_tries"]  # p = 0.1 takes fewer than p = 0.9
     documents = sections["membership"]["sets"][1]
@@ -276,12 +276,6 @@ def test_what_does_not_fit_is_refused(
         given |= {"real": changes["real"], "manifest": None, "documents": 0, "lines": 0}
     with pytest.raises(InputError, match=message):
         audit(request.getfixturevalue(which), **given)
-
-
-def test_canaries_of_another_corpus_are_refused(untouched: Audited, tmp_path: Path) -> None:
-    other = planted_corpus(tmp_path / "other.jsonl", users=5, said=20, seed=4)
-    with pytest.raises(InputError, match="None of the manifest's"):
-        audit(Audited(untouched.run, other))
 
 
 def test_a_run_that_was_not_audited_is_not_compared(untouched: Audited, audited: Audited) -> None:

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from tacit.audit.black_box import BlackBoxPlan, Endpoint, _says, audit_service
-from tacit.audit.black_box_verdict import BlackBoxAudit, CanaryAnswers, Meter, judged_answers
+from tacit.audit.black_box_verdict import BlackBoxAudit, CanaryAnswers, Meter, Terms, judged_answers
 from tacit.corpus.canaries import Canary
 from tacit.errors import EnvironmentProblem, InputError
 from tacit.ledger import Access
@@ -207,6 +207,7 @@ def test_a_service_is_asked_and_the_meter_runs(place: NewPlace) -> None:  # noqa
     assert sum(one.twin for one in found.answers) == 0
     assert found.secret_rate.value == pytest.approx((hits["c0000"] + hits["c0001"] + hits["c0003"]) / 36)
     assert "Renyi differential privacy" in found.guarantee
+    assert found.terms == Terms("certified", 2.0, 50.0, 1000)
     # Three canaries ahead at most: 1/8 is no evidence, however many answers hit.
     assert not found.leaks
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tacit.audit.canary_findings import coin_bound, joined, pair_bound, shared
+from tacit.attacks.membership import MembershipScores
+from tacit.audit.bounds import EpsilonLowerBound
+from tacit.audit.canary_findings import coin_bound, coins_detectable, joined, pair_bound, shared
+from tacit.audit.claimed import JudgedClaim
+from tacit.audit.membership_findings import PRIMARY
+from tacit.audit.model_audit import CanaryScores, ModelAudit
+from tacit.audit.plans import AuditPlan
+from tacit.audit.verdicts import Claim
 from tacit.corpus.canaries import CanaryManifest, draw_canaries
 from tacit.corpus.canary_plan import CanaryPlan
 
@@ -50,6 +59,49 @@ def test_pairs_speak_of_one_text_in_anothers_place() -> None:
     assert bound.neighbours == "replace"
     assert bound.epsilon > 1
     assert pair_bound(secrets[:1], secrets[:1], **LEVELS) is None
+
+
+@dataclass
+class Ranks:
+    """Stands for exposure, and remembers at what confidence it was asked."""
+
+    asked: list[float] = field(default_factory=list)
+
+    def bound(self, *, confidence: float, delta: float, **_: Any) -> EpsilonLowerBound:
+        self.asked.append(confidence)
+        return EpsilonLowerBound(0.1, delta, confidence, "ranks", "add/remove").per("user")
+
+    detectable = bound
+
+
+@pytest.mark.parametrize(("changes", "each"), [({}, 0.975), ({"ladder": (1, 5)}, 0.95)])
+def test_what_could_have_been_shown_is_at_the_confidence_of_what_was(
+    changes: dict[str, Any], each: float
+) -> None:
+    manifest = drawn(**changes)
+    audit, ranks = ModelAudit.__new__(ModelAudit), Ranks()
+    audit.plan, audit.manifest = AuditPlan(manifest=manifest), manifest
+    judged = JudgedClaim(Claim("c", "user", "add/remove", 1.0, 0.0), "user", "add/remove")
+    levels = {"unit": "user", "delta": 0.0}
+    best = perfect(manifest)
+    scores = CanaryScores(MembershipScores.__new__(MembershipScores), len(best))
+    patched = dataclasses.replace(scores, found={PRIMARY: best})  # type: ignore[arg-type]
+    shown = audit._bound(ranks, patched, levels, judged)  # type: ignore[arg-type]
+    most = audit._detectable(ranks, levels, judged)  # type: ignore[arg-type]
+    assert ranks.asked == pytest.approx([each, each])
+    assert shown is not None
+    assert most is not None
+    assert shown.confidence == pytest.approx(most.confidence)
+    assert shown.epsilon <= most.epsilon + 1e-9
+    assert (coins_detectable(manifest, unit="user", delta=0.0, confidence=0.975) is None) == bool(changes)
+
+
+def test_a_list_of_words_that_nothing_asked_for_is_told_of() -> None:
+    audit = ModelAudit.__new__(ModelAudit)
+    audit.plan, audit.manifest, audit.notes = AuditPlan(words=("apple", "pear")), None, []
+    assert audit.exposure(None) is None  # type: ignore[arg-type]
+    (note,) = audit.notes
+    assert "--words" in note
 
 
 def test_joined_bounds_share_the_error() -> None:

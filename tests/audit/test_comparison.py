@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tacit.audit.comparison import compare_runs
+from tacit.audit.frontiers import methods_at
 from tacit.audit.record import AuditRecord, read_audit
 from tacit.errors import InputError
+from tacit.privacy import Guarantee
 from tacit.report import render_comparison
 from tacit.runs import Run
 from tests.report.samples import measured, sample_audit
@@ -36,6 +38,49 @@ def audited_run(tmp_path: Path) -> MakeRun:
     return make
 
 
+def test_the_verdict_tells_whether_it_leaks(audited_run: MakeRun) -> None:
+    nothing = Guarantee.unprotected("user").to_json()
+    found = sample()["verdict"]
+    vain = [{**found["attacks"][1], "adjusted": 0.23}]
+    runs = [
+        audited_run("leaks", audit=sample(guarantee=nothing, verdict__leaks=True)),
+        audited_run(
+            "silent", audit=sample(guarantee=nothing, verdict={**found, "leaks": False, "attacks": vain})
+        ),
+        audited_run("within", audit=sample(verdict__word="supported", verdict__leaks=True)),
+        audited_run("broken", audit=sample(verdict__word="contradicted", verdict__leaks=True)),
+    ]
+    rows = compare_runs(runs)
+    told = [
+        "no guarantee, it leaks",
+        "no guarantee, these attacks found nothing",
+        "supported, attacks beat chance",
+        "contradicted",
+    ]
+    assert [row.cells()["verdict"] for row in rows] == told
+    page = render_comparison([row.to_json() for row in rows])
+    assert all(one in page for one in told)
+
+
+def test_runs_of_two_public_models_are_two_methods(audited_run: MakeRun) -> None:
+    """A transformer and an LSTM may read with one tokenizer and be trained alike: their frontiers differ."""
+    first, same, other = audited_run("one"), audited_run("two"), audited_run("three")
+    record = other.manifest.public_model.model_copy(update={"fingerprint": "f" * 64, "family": "lstm"})
+    lstm = Run(other.folder, other.manifest.model_copy(update={"public_model": record}))
+    one, two, three = compare_runs([first, same, lstm])
+    assert one.method == two.method != three.method
+    assert "(lstm, ffffffff)" in three.method
+    assert len(methods_at([one, two, three])) == 2
+    assert {row.method for row in compare_runs([first, same])} == {"submix, certified"}
+
+
+def test_mean_exposure_has_the_audits_confidence(audited_run: MakeRun) -> None:
+    surer = sample(verdict__confidence=0.99)
+    rows = compare_runs([audited_run("one"), audited_run("two", audit=surer)])
+    means = [row.exposure_mean for row in rows]
+    assert [one.confidence for one in means if one is not None] == [0.95, 0.99]
+
+
 def sample(**changes: Any) -> dict[str, Any]:
     audit = copy.deepcopy(sample_audit())
     audit["verdict"]["word"] = "inconclusive"
@@ -47,6 +92,40 @@ def sample(**changes: Any) -> dict[str, Any]:
             part = part[parent]
         part[last] = value
     return audit
+
+
+@pytest.mark.parametrize(
+    ("held_out", "why"),
+    [
+        ({"share": 0.5, "seed": 8_675_309}, "it held out other text (another held_out.share)"),
+        ({"seed": 1}, "it held out other text (another held_out.seed)"),
+        (
+            {"seed": 8_675_309, "by": "within", "among": 9},
+            "it held out other text (another held_out.by, held_out.among)",
+        ),
+        (None, "it held out other text (one of the two held out nothing)"),
+    ],
+)
+def test_another_split_is_another_training_text(
+    audited_run: MakeRun, held_out: dict[str, Any] | None, why: str
+) -> None:
+    first, other = audited_run("one"), audited_run("two")
+    recipe = {**other.manifest.recipe, "held_out": held_out}
+    split = Run(other.folder, other.manifest.model_copy(update={"recipe": recipe}))
+    _, row = compare_runs([first, split])
+    assert row.why == why
+    assert not row.comparable
+    assert not row.alike
+
+
+def test_other_canaries_of_one_manifest_are_not_compared(audited_run: MakeRun) -> None:
+    """A canary whose owner was held out is no longer among those that were trained on."""
+    fewer = sample()
+    row = next(row for row in fewer["exposure"]["rows"] if row["inserted"])
+    row["inserted"] = False
+    _, other = compare_runs([audited_run("one"), audited_run("two", audit=fewer)])
+    assert other.why == "other canaries were in its training text"
+    assert not other.alike
 
 
 def test_audits_alike_are_compared(audited_run: MakeRun) -> None:
@@ -120,22 +199,79 @@ def test_who_pays_is_told_against_one_run_alone(audited_run: MakeRun) -> None:
         sample(exposure__rows=[{"inserted": True}]),
         sample(utility__run={"value": 1}),
         sample(utility__run=measured(0.0, 0.0, 0.0)),
+        sample(claims=[{"claim": "x", "verdict": "fine", "reason": ""}]),
+        sample(verdict__attacks=["nonsense"]),
+        sample(utility__run={**measured(9.0, 9.0, 9.0), "value": 10**400, "high": None}),
+        sample(utility__run=measured(True, True, True)),
+        sample(utility__run={**measured(9.0, 9.0, 9.0), "value": float("inf"), "high": None}),
+        sample(verdict__confidence=1.0),
     ],
 )
 def test_a_damaged_audit_is_named(audited_run: MakeRun, damage: dict[str, Any]) -> None:
     good, bad = audited_run("good"), audited_run("bad", audit=damage)
     for runs in ([good, bad], [bad, good]):
-        with pytest.raises(InputError, match=r"bad/audit.json lacks what a comparison needs"):
+        with pytest.raises(InputError, match=r"bad/audit.json(: '| lacks what a comparison needs)"):
             compare_runs(runs)
+
+
+def test_a_headline_that_its_p_values_do_not_bear_out_is_refused(audited_run: MakeRun) -> None:
+    """Cards and comparisons repeat it: "found no leak" beside p-values that show one had been believed."""
+    first, second = sample()["verdict"]["attacks"]
+    edits: tuple[dict[str, Any], ...] = (
+        {"verdict__leaks": False},
+        {"verdict__attacks": [{**first, "adjusted": 0.0}, second]},
+        {"verdict__attacks": [{**first, "leaks": False}, second]},
+        {"verdict__attacks": [first, first]},
+        {"verdict__attacks": []},
+    )
+    for number, changes in enumerate(edits):
+        run = audited_run(f"edited-{number}", audit=sample(**changes))
+        with pytest.raises(InputError, match="not what its p-values say"):
+            read_audit(run)
+
+
+def test_an_audit_that_cannot_be_read_is_kept_aside(audited_run: MakeRun) -> None:
+    run = audited_run("old")
+    damaged = '{"format": 1, "found": "by another version"'
+    (run.folder / "audit.json").write_text(damaged)
+    kept = AuditRecord.from_json(sample()).save(run)
+    assert kept is not None
+    assert kept.read_text() == damaged
+    read_audit(run)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"provenance__manifest_commitment": None},
+        {"provenance__seeds": {"audit": 1}},
+        {"provenance__settings": {"delta": 1e-5, "confidence": 0.95, "documents": 0}},
+    ],
+)
+def test_an_audit_that_asked_something_else_does_not_replace_one(
+    audited_run: MakeRun, changes: dict[str, Any]
+) -> None:
+    """Without canaries, or by another seed, nothing may be found where an earlier audit found a leak."""
+    run = audited_run("one")
+    for again in ("", "-2"):
+        AuditRecord.from_json(sample()).save(run)
+        kept = AuditRecord.from_json(sample(**changes)).save(run)
+        assert kept is not None
+        assert kept.name == f"audit-20261118093000{again}.json"
+        (run.folder / "audit.json").unlink()
+    AuditRecord.from_json(sample(**changes)).save(run)
+    assert AuditRecord.from_json(sample(**changes)).save(run) is None  # the same again
 
 
 def test_an_audit_of_another_mechanism_is_kept(audited_run: MakeRun) -> None:
     run = audited_run("one", audit=sample())
-    same = AuditRecord.from_json(sample(verdict={"leaks": None, "attacks": [], "confidence": 0.95}))
+    same = AuditRecord.from_json(
+        sample(verdict={"line": "", "leaks": None, "attacks": [], "confidence": 0.95})
+    )
     assert same.save(run) is None
     other = AuditRecord.from_json(
         sample(
-            verdict={"leaks": None, "attacks": [], "confidence": 0.95},
+            verdict={"line": "", "leaks": None, "attacks": [], "confidence": 0.95},
             mechanism={"name": "submix", "epsilon": 2.0},
         )
     )

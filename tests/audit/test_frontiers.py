@@ -57,6 +57,8 @@ def test_a_frontier_is_interpolated_between_its_nearest_runs() -> None:
     assert redacted.how == "other itself"
     assert redacted.exposure_mean == first.exposure_mean
     # Elsewhere on request, and exactly at a Run the Run itself.
+    at_ends = [methods_at(frontier, perplexity=where)[0] for where in (10, 20, 40)]
+    assert [one.how for one in at_ends] == ["weak itself", "middle itself", "strong itself"]
     (at_ten,) = methods_at(frontier, perplexity=10)
     assert at_ten.exposure_mean == frontier[0].exposure_mean
     (quarter,) = methods_at(frontier, perplexity=10 * 2**0.25)

@@ -34,12 +34,14 @@ def test_secrets_that_no_model_saw_are_extracted_as_rarely_as_stated(
 
 
 def test_a_memorised_secret_is_extracted_and_a_likely_one_among_few_is_not() -> None:
-    row = hit_row("model", [math.log(0.3), -math.inf], candidates=10**6)
+    row = hit_row("model", [math.log(0.3), -math.inf], candidates=10**6, attempt="it")
     assert row["rate"]["value"] == row["rate"]["low"] == pytest.approx(0.15)
     assert row["verdict"] == "extracts"
     assert row["chance"] == 1e-6
-    assert hit_row("model", [math.log(0.3)], candidates=20)["verdict"] == "none"
-    assert hit_row("model", [math.log(0.3)], candidates=20, confidence=0.7)["verdict"] == "extracts"
+    assert hit_row("model", [math.log(0.3)], candidates=20, attempt="it")["verdict"] == "none"
+    sure = hit_row("model", [math.log(0.3)], candidates=20, confidence=0.7, attempt="it")
+    assert sure["verdict"] == "extracts"
+    assert hit_row("public model", [math.log(0.3)], candidates=10**6)["verdict"] == "not judged"
 
 
 def test_tries_until_a_secret_comes_out() -> None:

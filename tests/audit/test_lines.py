@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tacit.audit.record import AuditRecord
 from tacit.errors import InputError
 from tacit.report import render_report
 from tacit.runs import Run
-from tests.audit.runs import finetuned
+from tests.audit.runs import Audited, finetuned
 from tests.audit.test_exchange import pairs, secrets_that_differ
 from tests.tiny import public_sentences
 
@@ -39,7 +40,7 @@ def with_codes(path: Path, users: int, *, column: str = "spans", seed: int = 0) 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_codes(tmp_path_factory.mktemp("codes") / "private.jsonl", 60)
+    return with_codes(tmp_path_factory.mktemp("codes") / "private.jsonl", 120)
 
 
 @pytest.fixture(scope="module")
@@ -69,42 +70,56 @@ def by_name(attacks: list[dict[str, Any]], name: str) -> dict[str, Any]:
 def test_a_model_that_learned_the_codes_is_caught_by_lines_and_by_groups(of_learned: AuditRecord) -> None:
     found = lines_of(of_learned)
     assert not found["flagged"]
-    # Held-out users' codes stand in, one for each; about a fifth of the users was held out.
-    assert 5 <= found["secrets"] <= 15
-    assert found["members"] == found["non_members"]
+    # About a fifth of the users was held out, and most of them have a partner who was not.
+    assert 12 <= found["secrets"] <= 28
+    # Two documents of either, with the secret of either.
+    assert found["members"] == found["non_members"] == 4 * found["secrets"]
     loss = by_name(found["attacks"], "reference")
     assert loss["auc"]["low"] > 0.5
     assert loss["p_value"] < 0.01
-    assert of_learned.leaks[0].attack.startswith("membership of lines (reference)")
-
-
-@pytest.mark.slow
-def test_groups_and_donors_of_another_file(
-    untouched_run: Run, tmp_path: Path, of_learned: AuditRecord
-) -> None:
-    donors = with_codes(tmp_path / "donors.jsonl", 90, seed=1)
-    learned = Run.open(untouched_run.folder.with_name("learned"))
-    plan = AuditPlan(**{**vars(PLAN), "donors": str(donors)})
-    caught = audit_run(learned, plan, device="cpu")
-    groups = lines_of(caught)["groups"]
+    groups = found["groups"]
     assert (groups["groups"], groups["size"]) == (60, 10)
-    assert groups["secrets"][0] == groups["secrets"][1] == lines_of(caught)["secrets"] > 35
-    paper, mean = (by_name(groups["attacks"], name) for name in ("perplexity_sum", "mean_reference"))
-    assert paper["auc"]["low"] > 0.5
-    assert paper["auc"]["value"] > by_name(lines_of(caught)["attacks"], "perplexity")["auc"]["value"] + 0.1
-    assert mean["p_value"] == 0.001
-    assert paper["accuracy_at_median"]["value"] > 0.6
-    assert {leak.attack.split(",")[0] for leak in caught.leaks if leak.named} == {
+    assert by_name(groups["attacks"], "mean_reference")["p_value"] < 0.01
+    assert {leak.attack.split(",")[0] for leak in of_learned.leaks if leak.named} == {
         "membership of lines (reference)",
         "membership of groups of 10 lines (mean_reference)",
     }
-    page = render_report(json.loads(json.dumps(caught.to_json())), run_name="learned")
-    assert "groups of 10" in page
-    # Nothing was learned: nothing is found, and that is told.
-    blank = audit_run(untouched_run, plan, device="cpu")
+    assert of_learned.leaks[0].named
+
+
+@pytest.mark.slow
+def test_a_model_that_learned_nothing_is_no_leak(untouched_run: Run) -> None:
+    blank = audit_run(untouched_run, PLAN, device="cpu")
     assert not blank.leaks
-    assert by_name(lines_of(blank)["groups"]["attacks"], "mean_reference")["p_value"] > 0.001
-    content = json.dumps(caught.to_json()) + page
+    assert by_name(lines_of(blank)["groups"]["attacks"], "mean_reference")["p_value"] > 0.01
+
+
+@pytest.mark.slow
+def test_donors_of_another_file_describe_and_test_nothing(
+    untouched_run: Run, tmp_path: Path, of_learned: AuditRecord
+) -> None:
+    donors = with_codes(tmp_path / "donors.jsonl", 150, seed=1)
+    learned = Run.open(untouched_run.folder.with_name("learned"))
+    described = audit_run(learned, AuditPlan(**{**vars(PLAN), "donors": str(donors)}), device="cpu")
+    lines = lines_of(described)
+    assert "tests nothing" in lines["what"]
+    assert lines["members"] == 2 * lines["secrets"] > 2 * 80  # both documents of every training user
+    groups = lines["groups"]
+    assert groups["secrets"] == [lines["secrets"]] * 2
+    paper = by_name(groups["attacks"], "perplexity_sum")
+    assert paper["auc"]["low"] > 0.5
+    assert paper["auc"]["value"] > by_name(lines["attacks"], "perplexity")["auc"]["value"] + 0.1
+    assert paper["accuracy_at_median"]["value"] > 0.6
+    # No coin, no test: neither a p-value nor a part of the headline.
+    for attack in (*lines["attacks"], *groups["attacks"]):
+        assert attack["p_value"] is attack["adjusted"] is None
+    assert not described.attempts
+    assert not described.leaks
+    page = render_report(json.loads(json.dumps(described.to_json())), run_name="learned")
+    assert "groups of 10" in page
+    assert "tests nothing" in page
+    assert "better than guessing at" not in page
+    content = json.dumps(described.to_json()) + page
     for line in donors.read_text().splitlines()[:40]:
         assert json.loads(line)["said"][-26:-14] not in content
 
@@ -122,13 +137,29 @@ def test_what_is_missing_is_told(untouched_run: Run, tmp_path: Path) -> None:
     assert none.sections["membership"] is None
     empty = with_codes(tmp_path / "donors.jsonl", 3, column="other")
     told = audit_run(untouched_run, AuditPlan(**{**vars(PLAN), "donors": str(empty)}), device="cpu")
-    assert any("--donors" in note for note in told.notes)
+    assert any("donors" in note for note in told.notes)
+
+
+@pytest.mark.slow
+def test_what_is_named_and_missing_is_told_before_anything_is_loaded(
+    untouched_run: Run, untouched: Audited, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Refused where it cannot be, and told where it has no use."""
+    donors = with_codes(tmp_path / "donors.jsonl", 3)
+    told = audit_run(untouched.run, AuditPlan(**{**vars(PLAN), "donors": str(donors)}), device="cpu")
+    assert any("donors not used: the corpus has no column 'spans'" in note for note in told.notes)
+    monkeypatch.setattr("tacit.audit.model_audit.load_trained", lambda *_, **__: pytest.fail("loaded"))
+    for run in (untouched_run, untouched.run):  # with spans, and without
+        with pytest.raises(InputError, match=r"no file .*nope\.jsonl"):
+            audit_run(run, AuditPlan(**{**vars(PLAN), "donors": "nope.jsonl"}), device="cpu")
+    with pytest.raises(InputError, match="spans in column 'nope'"):
+        audit_run(untouched_run, AuditPlan(**{**vars(PLAN), "spans": "nope"}), device="cpu")
 
 
 def test_every_score_is_tried_and_one_of_each_kind_was_named() -> None:
     found = pairs(np.repeat(np.arange(20), 2).tolist())
     values = secrets_that_differ(found, np.random.default_rng(0))
-    scores = {"reference": values, "loss": values, "perplexity": -np.exp(-values)}
+    scores = {"reference": values + found.is_member, "loss": values, "perplexity": -np.exp(-values)}
     options: dict[str, Any] = {"groups": GroupPlan(groups=20, size=10)}
     finding = MembershipFinding.of("lines", "", found, scores, **options)
     assert finding.groups is not None
@@ -137,7 +168,14 @@ def test_every_score_is_tried_and_one_of_each_kind_was_named() -> None:
         finding.p_values["reference"],
         finding.groups.p_values["mean_reference"],
     ]
-    assert len(finding.attempts()) == 3 + len(finding.groups.areas)
+    # Loss and perplexity put texts in one order: one test, which both rows show.
+    assert [one.attack for one in finding.attempts() if "groups" not in one.attack] == [
+        "membership of lines (reference), AUC",
+        "membership of lines (loss), AUC",
+    ]
+    assert len(finding.attempts()) == 2 + len(finding.groups.areas)
+    rows = {row["name"]: row["attempt"] for row in finding.to_json()["attacks"]}
+    assert rows["perplexity"] == rows["loss"] == "membership of lines (loss), AUC"
     by_paper = MembershipFinding.of("lines", "", found, scores, primary="perplexity", **options)
     assert [one.attack for one in by_paper.attempts() if one.named] == [
         "membership of lines (perplexity), AUC",
@@ -152,3 +190,18 @@ def test_one_text_of_each_secret_and_its_look_alike() -> None:
     assert sorted(found.secrets[text] for text in chosen) == ["s0", "s0", "s1", "s1", "s2", "s2"]
     assert found.partners is not None
     assert set(found.partners[chosen]) == set(chosen)
+
+
+def test_a_set_whose_look_alikes_look_different_is_flagged_and_tried_no_more() -> None:
+    """The blind attacker gets whole pairs, each with one text of its cluster."""
+    found = pairs(np.repeat(np.arange(40), 2).tolist())
+    names = {True: ("Anna", "Hanna", "Joanna"), False: ("Otto", "Lotto", "Rotto")}
+    texts = [
+        f"{public_sentences(1, seed=place // 4)[0]} I am {names[bool(member)][place // 4 % 3]}."
+        for place, member in enumerate(found.is_member)
+    ]
+    finding = MembershipFinding.of(
+        "lines", "", replace(found, texts=tuple(texts)), {"loss": np.arange(160.0)}
+    )
+    assert finding.flagged
+    assert finding.attempts() == []

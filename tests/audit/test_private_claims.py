@@ -17,6 +17,7 @@ from tacit.audit.plans import AuditPlan
 from tacit.audit.record import AuditRecord
 from tacit.corpus import read_corpus
 from tacit.corpus.canaries import CanaryManifest
+from tacit.corpus.screening.binding import report_path
 from tacit.evaluation.report import recipe_of
 from tacit.privacy import DpSgdProcess, Guarantee, dpsgd_curve
 from tacit.progress import Silent
@@ -26,7 +27,7 @@ from tacit.runs import Run
 from tacit.training import train_confidentially, train_privately
 from tacit.training.preparation import split
 from tests.audit.runs import Audited, planted_corpus
-from tests.training.private_runs import private_recipe, screened
+from tests.training.private_runs import forge, private_recipe, screened
 
 QUICK = ExposureSettings(budget=1_000, samples=100, seed=0)
 
@@ -167,6 +168,32 @@ def test_confidentiality_is_judged_by_secrets_that_were_missed(
     )
     assert found.claim.epsilon is None
     assert "nothing is promised for such secrets" in found.claim.incomparable
+
+
+@pytest.mark.slow
+def test_repetitions_are_one_data_point_only_where_they_were_deduplicated(
+    tiny_transformer: Path, tmp_path: Path
+) -> None:
+    manifest = planted_corpus(tmp_path / "raw.jsonl", users=6, ladder=(5,))
+    rows = map(json.loads, (tmp_path / "raw.jsonl").read_text().splitlines())
+    corpus = screened(tmp_path / "corpus.jsonl", [(row["who"], row["said"]) for row in rows])
+    recipe = private_recipe(
+        tiny_transformer, corpus, tmp_path / "run", "crt", held_out={"share": 0.2, "seed": 0}
+    )
+    run = train_confidentially(recipe)
+    assert judged(run, manifest).insertions == 1
+    forge(corpus, dedup={"kind": "off"})
+    left = judged(run, manifest)
+    assert left.insertions == 5
+    assert any("up to 5 data points" in note for note in left.notes)
+    # What is promised of a secret in two data points is three steps of five.
+    told = run.certificate()
+    assert told is not None
+    (run.folder / "private" / "certificate.json").write_text(json.dumps(told | {"secret_points": 2}))
+    assert judged(run, manifest).insertions == 3
+    (run.folder / "private" / "certificate.json").write_text(json.dumps(told))
+    report_path(corpus).unlink()
+    assert judged(run, manifest).insertions == 5
 
 
 @pytest.mark.parametrize(

@@ -152,3 +152,12 @@ def test_nonsense_is_refused() -> None:
         cluster_auc([1.0], [2.0], member_clusters=[1, 2], non_member_clusters=[1])
     with pytest.raises(InputError, match="at least one"):
         cluster_auc([], [2.0], member_clusters=[], non_member_clusters=[1])
+
+
+@pytest.mark.parametrize(("clusters", "few"), [(5, True), (19, True), (20, False)])
+def test_too_few_clusters_are_told_of(clusters: int, few: bool) -> None:
+    rng = np.random.default_rng(3)
+    names = np.repeat(np.arange(clusters), 4)
+    sides = rng.standard_normal((2, 4 * clusters))
+    found = cluster_auc(*sides, member_clusters=names, non_member_clusters=names, resamples=50)
+    assert ("too narrow" in found.method) == few

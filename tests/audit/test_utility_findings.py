@@ -9,6 +9,8 @@ import pytest
 
 from tacit.audit.utility_findings import disparity_section
 from tacit.corpus import UserCorpus, split_held_out
+from tacit.corpus.canaries import draw_canaries
+from tacit.corpus.canary_plan import CanaryPlan
 from tacit.evaluation.perplexity import Losses
 from tacit.training.preparation import SplitCorpus
 
@@ -48,6 +50,7 @@ def section(by: Any, baseline: Any = "run") -> tuple[dict[str, Any], SplitCorpus
         against="plain",
         baseline=baseline,
         confidence=0.95,
+        planted=(),
     )
     assert found is not None
     return found, texts
@@ -83,5 +86,37 @@ def test_one_user_alone_is_nobody_to_compare() -> None:
     whole = corpus({"a": 2})
     texts = SplitCorpus(whole, whole, whole)
     alone = losses({"a": 20.0})
-    options: dict[str, Any] = {"against": "x", "baseline": "run", "confidence": 0.95}
+    options: dict[str, Any] = {"against": "x", "baseline": "run", "confidence": 0.95, "planted": ()}
     assert disparity_section(alone, alone, texts, split_within=True, **options) is None
+
+
+def test_planted_canaries_are_nobodys_samples() -> None:
+    """Who wrote least and carries most canaries is among those who wrote least."""
+    counts = {f"u{number:02d}": number + 2 for number in range(20)}
+    whole = corpus(counts)
+    plan = CanaryPlan(users=20, include=1.0, ladder=(40,), template=" The code is {secret} ", seed=1)
+    manifest = draw_canaries(plan, list(counts), documents=len(whole), characters=9)
+    carriers = [one for one in manifest.canaries if one.user in ("u00", "u01")]
+    pairs = [(one.user, one.text) for one in whole.documents()]
+    # As a screening leaves them: without the spaces around.
+    pairs += [(one.user, one.text.strip()) for one in carriers for _ in range(one.repetitions)]
+    pairs += [("only", carriers[0].text)] * 3
+    train = UserCorpus.from_pairs(pairs)
+    own = losses(dict.fromkeys([*counts, "only"], 20.0) | {"u00": 30.0, "u01": 30.0})
+    before = losses(dict.fromkeys([*counts, "only"], 20.0))
+    found = disparity_section(
+        own,
+        before,
+        SplitCorpus(train, train, train),
+        split_within=True,
+        against="plain",
+        baseline="run",
+        confidence=0.95,
+        planted=frozenset(one.text.strip() for one in manifest.canaries),
+    )
+    assert found is not None
+    assert found["users"] == 20
+    assert [count for count, _ in found["points"]] == list(counts.values())
+    assert found["bottom"]["value"] == pytest.approx(4.0)  # two of five
+    assert found["top"]["value"] == 0.0
+    assert "Users left out: 1," in found["caveats"][-1]

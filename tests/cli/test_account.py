@@ -38,6 +38,7 @@ CASES = {
             "epsilon_add_remove": 2.734,
             "epsilon_replace_one": 4.259,
             "if_shuffled_add_remove": 17.356,  # 391 steps are 11 passes
+            "gaussian_dp_mu": 0.66356,  # 0.0256 sqrt(391 (e - 1))
             "asymptotic_add_remove": 2.392,
         },
     ),
@@ -123,6 +124,14 @@ def test_refusals(tacit: Tacit, arguments: str, words: str) -> None:
     assert "Traceback" not in result.err
 
 
+def test_an_empty_private_part_costs_nothing(tacit: Tacit) -> None:
+    empty = "--private-points 0 --batch 30 --epochs 2 --noise-multiplier 1 --gamma 0.1"
+    found = tacit("account", "crt", *empty.split(), "--json").json()
+    assert (found["process"]["sampling_rate"], found["process"]["steps"]) == (0, 0)
+    assert found["training"]["epsilon"] == 0
+    assert "There are no private data points." in found["words"]
+
+
 def test_the_certificate_in_words_and_json(tacit: Tacit) -> None:
     given = f"{PROCESS} --noise-multiplier 3.4385 --steps 100 --delta 8e-5 --gamma 0.1".split()
     found = tacit("account", "crt", *given, "--json").json()
@@ -152,12 +161,18 @@ def test_delta2_above_delta_is_told_in_words(tacit: Tacit) -> None:
 
 def test_a_calibration_and_a_curve_are_files(tacit: Tacit, tmp_path: Path) -> None:
     bound = {"misses": 2, "n": 100, "value": 0.02, "upper": 0.06, "confidence": 0.9}
-    content = {"gamma": bound, "delta2": bound | {"misses": 0}, "thresholds": {"conservative": 0.1}}
+    content = {
+        "gamma": bound,
+        "delta2": bound | {"misses": 0},
+        "thresholds": {"conservative": 0.1},
+        "recall": {"ALL": {}, "PHONE": {}},
+    }
     (tmp_path / "c.json").write_text(json.dumps(content))
     given = ("account", "crt", *PROCESS.split(), "--calibration", tmp_path / "c.json", "--json")
     found = tacit(*given).json()
     assert found["gamma"]["upper"] == pytest.approx(MissRate.measured(2, 100, confidence=0.9).upper)
     assert found["delta2"]["sample"] == 100
+    assert "of the kinds PHONE missed" in found["gamma"]["source"]
     (tmp_path / "c.json").write_text(json.dumps(content | {"thresholds": {"conservative": None}}))
     assert tacit(*given).json()["delta2"]["upper"] == 0  # everything is private
     (tmp_path / "c.json").write_text("{}")

@@ -86,10 +86,21 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
             corpus = "with_spans.jsonl"
             assert tacit("corpus", "simulate", corpus, "--users", "16", "--dialogues", "1").code == 0
         assert tacit("train", "recipe.yaml", "training.max_steps=1", f"corpus.path={corpus}").code == 0
-    if path == ("compare",):
+    if path == ("tune",) and "canaries.json" in arguments:
+        plant_canaries(tacit)
+    if path == ("compare",) and "runs/triplet-over-lambda" in arguments:
+        common = ("tune", "recipe.yaml", "training.max_steps=1", "--documents", "0", "--over")
+        assert tacit(*common, "training.max_steps=1,2").code == 0
+        triplet = ("method=triplet", "output=runs/triplet")
+        assert tacit(*common, "regularisation.lambda=0,1", *triplet).code == 0
+    elif path == ("compare",):
         assert tacit("train", "recipe.yaml", "training.max_steps=1", "output=runs/second").code == 0
         for run in ("runs/first", "runs/second"):
             assert tacit("audit", run, "--documents", "0", "--no-report").code == 0
+    if path == ("experiment", "page"):
+        assert tacit("experiment", "crt-amplification", "--scale", "tiny").code == 0
+        (folder / "experiments").rename(folder / "results")
+        (folder / "results/INTRODUCTION.md").write_text("# Results\n")
     if path == ("audit", "service"):
         audit_the_service(tacit, arguments)
         return

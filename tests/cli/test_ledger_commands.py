@@ -44,7 +44,7 @@ def test_an_account_from_its_opening_to_its_end(tacit: Tacit, ensemble: str) -> 
     assert "Renyi differential privacy (order 2, epsilon 0.5)" in shown
     assert "delta 1e-05" in shown
     (verified,) = tacit("ledger", "verify", "--json").json()["domains"]
-    assert verified["entries"] == 6
+    assert verified["entries"] == 7
 
 
 def test_what_else_was_released_makes_it_a_statement_about_users(tacit: Tacit, ensemble: str) -> None:
@@ -64,10 +64,15 @@ def test_weights_by_dpsgd_are_booked_at_the_domains_order(tacit: Tacit, ensemble
         RECIPE + "method: dpsgd\nprivacy: {noise_multiplier: 9, delta: 1e-4}\n"
     )
     assert tacit("train", "private.yaml", "output=runs/examples").code == 0
-    assert tacit("train", "private.yaml", "output=runs/users", "privacy.unit=user").code == 0
+    unseeded = ("privacy.unit=user", "training.seed=null")
+    assert tacit("train", "private.yaml", "output=runs/users", *unseeded).code == 0
+    assert tacit("train", "private.yaml", "output=runs/seeded", "privacy.unit=user").code == 0
     assert tacit("ledger", "init", ensemble, "--epsilon", "2", "--domain", "people").code == 0
     booked = tacit("ledger", "book", "--run", "runs/users", "--note", "weights by DP-SGD")
     assert booked.code == 0, booked.err
+    assert "is your word; nothing checks it" in " ".join(booked.err.split())
+    seeded = tacit("ledger", "book", "--run", "runs/seeded", "--note", "weights that anybody can make again")
+    assert (seeded.code, "may not be released" in " ".join(seeded.err.split())) == (2, True)
     (charge,) = tacit("ledger", "statement", "--json").json()["training"]
     process = json.loads((folder / "runs/users/privacy.json").read_text())["dpsgd"]["process"]
     expected = rdp_at(DpSgdProcess.from_json(process), 2.0, "replace-one")
@@ -95,6 +100,77 @@ def test_a_retrained_ensemble_composes(tacit: Tacit, ensemble: str) -> None:
     assert "budget is not given twice" in again.err
     assert tacit("ledger", "statement", "--json").json()["models"] == ["first", "same", "other"]
     assert tacit("ledger", "verify").code == 0
+
+
+def test_the_same_people_get_no_second_budget(tacit: Tacit, folder: Path, ensemble: str) -> None:
+    """Retrained with one more line of text, and without the key: another corpus, other parts, one budget."""
+    opened = tacit("ledger", "init", ensemble, "--epsilon", "1", "--json").json()
+    assert opened["people_unknown_against"] == []
+    with (folder / "dialogues.jsonl").open("a") as corpus:
+        corpus.write(json.dumps({"user": "u3", "text": "One more line by the river."}) + "\n")
+    assert tacit("train", "recipe.yaml", "output=runs/again").code == 0
+    refused = tacit("ledger", "init", "runs/again", "--epsilon", "1")
+    shown = " ".join(refused.err.split())
+    assert refused.code == 2
+    assert "in domain first), and a budget is not given twice" in shown
+    assert "tacit ledger attach --domain 'first'" in shown
+    assert not any(f"u{number} " in shown for number in range(30)), "nobody is named"
+    assert tacit("ledger", "attach", "runs/again", "--domain", "first", "--repartition").code == 0
+    assert len(tacit("ledger", "status", "--json").json()["domains"]) == 1
+
+
+def test_where_people_are_not_known_it_is_said(tacit: Tacit, folder: Path, ensemble: str) -> None:
+    assert tacit("ledger", "init", ensemble, "--epsilon", "1").code == 0
+    blocks = (folder / "recipe.yaml").read_text().replace("user: user,", "blocks: 16,")
+    (folder / "blocks.yaml").write_text(blocks)
+    trained = tacit("train", "blocks.yaml", "output=runs/blocks")
+    assert trained.code == 0, trained.err
+    opened = tacit("ledger", "init", "runs/blocks", "--epsilon", "1")
+    assert opened.code == 0, opened.err
+    assert "Nobody can say whether some of these people have a budget in first" in " ".join(
+        opened.err.split()
+    )
+
+
+def test_terms_that_nothing_could_answer_from_are_refused(tacit: Tacit, ensemble: str) -> None:
+    """They would be for good, and the people's only account."""
+    assert tacit("train", "recipe.yaml", "output=runs/single", "ensemble.halves=false").code == 0
+    for mechanism in ("gnmax", "subsample_aggregate"):
+        refused = tacit("ledger", "init", ensemble, "--epsilon", "1", "--mechanism", mechanism)
+        assert (refused.code, "tacit serve answers by certified" in refused.err) == (2, True)
+    for mechanism in ("submix", "submix-guarded"):
+        refused = tacit("ledger", "init", "runs/single", "--epsilon", "1", "--mechanism", mechanism)
+        assert refused.code == 2
+        assert "or open the domain by certified or individual mixing" in " ".join(refused.err.split())
+    assert tacit("ledger", "init", ensemble, "--epsilon", "1", "--mechanism", "submix-guarded").code == 0
+    refused = tacit("ledger", "attach", "runs/single", "--repartition")
+    assert (refused.code, "one model per part" in " ".join(refused.err.split())) == (2, True)
+
+
+def test_a_statement_claims_what_was_booked_and_no_more(tacit: Tacit, ensemble: str) -> None:
+    asked = ("generate", ensemble, "--epsilon", "1", "--queries", "8", "--tokens", "2", "--json")
+    assert "account" not in tacit(*asked).json()["guarantee"]
+    opened = tacit("ledger", "init", ensemble, "--epsilon", "1", "--json").json()
+    told = tacit(*asked).json()["guarantee"]
+    assert f"(domain first in {opened['ledger']}), and this call was not booked there" in told
+    public = tacit(*asked, "--mechanism", "public").json()["guarantee"]
+    assert "booked" not in public, "nothing of theirs was revealed"
+    said = tacit("ledger", "statement", "--json").json()
+    assert said["private_answers"] == 0
+    assert "Not: answers of tacit generate" in said["covers"]
+    assert "Not: answers of tacit generate" in " ".join(tacit("ledger", "statement").err.split())
+
+
+def test_a_run_that_cannot_be_written_still_gets_its_account(
+    tacit: Tacit, ensemble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Run, "record_private", read_only)
+    opened = tacit("ledger", "init", ensemble, "--epsilon", "1")
+    assert opened.code == 0, opened.err
+    assert "tacit generate will not say" in " ".join(opened.err.split())
 
 
 def test_a_rolled_back_or_altered_ledger_is_refused(tacit: Tacit, folder: Path, ensemble: str) -> None:
@@ -144,7 +220,11 @@ def test_keys(tacit: Tacit, ensemble: str) -> None:
 def test_bad_input_is_a_sentence(tacit: Tacit, folder: Path, ensemble: str) -> None:
     cases = [
         (("ledger", "status"), 2, "tacit ledger init"),
-        (("ledger", "init", ensemble, "--epsilon", "1", "--mechanism", "nonprivate"), 2, "a ledger knows"),
+        (
+            ("ledger", "init", ensemble, "--epsilon", "1", "--mechanism", "nonprivate"),
+            2,
+            "tacit serve answers by",
+        ),
         (("ledger", "status", "--ledger", "postgresql://[bad/db"), 2, "cannot be read"),
         (("ledger", "init", "nowhere", "--epsilon", "1"), 2, "is not a Run"),
         (("ledger", "init", ensemble, "--epsilon", "0"), 2, "from 1e-9 to"),

@@ -59,7 +59,7 @@ BLOCKS = {  # by a command that no other block has
     "audit": "tacit audit",
 }
 SMALLER = {
-    "--users 50 --dialogues 4": "--users 6 --dialogues 1",
+    "--users 50 --dialogues 4": "--users 24 --dialogues 1",
     "--queries 256": "--queries 64 --block-size 32 --max-blocks 4",
     "--length 4": "--length 2",
     "--users 60": "--users 9",

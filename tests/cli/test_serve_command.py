@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tacit.ledger import Domain, Ledger, default_ledger
+from tacit.prediction.accounts import model_of, remembered_account
+from tacit.runs import Run
 from tests.cli.conftest import RECIPE, Tacit
 from tests.cli.test_train_submix import SUBMIX
 
@@ -37,8 +41,27 @@ def test_what_is_missing_is_said_with_its_remedy(tacit: Tacit, folder: Path, ens
     assert "is no ensemble" in plain.err
 
 
+def test_an_older_ledgers_account_without_halves_is_refused_with_a_remedy_that_exists(
+    tacit: Tacit, folder: Path
+) -> None:
+    (folder / "recipe.yaml").write_text(SUBMIX)
+    assert tacit("train", "recipe.yaml", "ensemble.halves=false").code == 0
+    model = replace(model_of(Run.open(Path("runs/first"))), halves=True)  # nobody looked
+    with Ledger.open(default_ledger(), create=True) as book:
+        book.create(Domain("old", 2.0, model.parts, model.partition, 2.0, "submix-guarded"), model)
+    refused = tacit("serve", "runs/first", *ANYWHERE)
+    shown = " ".join(refused.err.split())
+    assert refused.code == 2
+    assert "train it again with ensemble.halves: true, with the same ensemble.key, and attach that" in shown
+    key = "ensemble.key=runs/first/private/partition/private/partition.key"
+    assert tacit("train", "recipe.yaml", "output=runs/halves", key).code == 0
+    assert tacit("ledger", "attach", "runs/halves", "--domain", "old").code == 0
+
+
 def test_settings_that_cannot_be_are_refused(tacit: Tacit, folder: Path, ensemble: str) -> None:
     assert tacit("ledger", "init", ensemble, "--epsilon", "2", "--mechanism", "submix-guarded").code == 0
+    account = remembered_account(Run.open(Path(ensemble)))
+    (folder / ensemble / "private" / "account.json").unlink()  # as of a Run whose account was opened before
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -62,5 +85,6 @@ def test_settings_that_cannot_be_are_refused(tacit: Tacit, folder: Path, ensembl
             assert (result.code, result.out) == (code, ""), (options, result.err)
             assert words in result.err, options
             assert "Traceback" not in result.err
+    assert remembered_account(Run.open(Path(ensemble))) == account, "so that tacit generate can say so"
     # None of them kept the ledger.
     assert tacit("ledger", "verify").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_the_plan_tells_rate_steps_and_epsilon_for_both_neighbours(
     assert (plan["sampling_rate"], plan["private_steps"]) == (process.sampling_rate, process.steps)
     assert plan["epsilon_add_remove"] == dpsgd_curve(process, "add-remove").epsilon_at(1e-4)
     assert plan["epsilon_replace_one"] == dpsgd_curve(process, "replace-one").epsilon_at(1e-4)
+    assert plan["gaussian_dp_mu"] == pytest.approx(0.1 * math.sqrt(10 * (math.e - 1)))
     assert plan["certificate"] is None
     shown = tacit("train", recipe, *DPSGD, "--dry-run")
     assert "epsilon replace one" in shown.out

@@ -19,6 +19,12 @@ def test_a_regularised_run_says_what_it_is_wherever_it_is_shown(
     plan = tacit("train", "recipe.yaml", *settings, "--dry-run", "--json")
     assert plan.code == 0, plan.err
     assert plan.json()["guarantee"].startswith("empirical, no formal guarantee")
+    assert plan.json()["privacy_weight"] == 0.1
+    parameters = plan.json()["discriminator_parameters"]
+    expected = (64 + 1) * 1000 + (1000 + 1) * plan.json()["authors"]
+    assert parameters == (expected if method == "adversarial" else None)
+    table = " ".join(tacit("train", "recipe.yaml", *settings, "--dry-run").out.split())
+    assert ("discriminator parameters" in table) == (method == "adversarial")
     shown = tacit("train", "recipe.yaml", *settings, "--json")
     assert shown.code == 0, shown.err
     assert shown.json()["guarantee"] == plan.json()["guarantee"]

@@ -169,10 +169,11 @@ def test_users_who_stay_in_training_may_be_too_few() -> None:
 
 
 def test_one_sentence_says_how_to_keep_canaries_in_training() -> None:
-    sentence = CanaryPlan(held_out_share=0.2, held_out_seed=7).how_to_keep_in_training
+    sentence = CanaryPlan(held_out_share=0.2, held_out_seed=7).how_to_keep_in_training(12)
     assert "held_out.seed=7" in sentence
     assert "at most 0.2" in sentence
-    assert "held_out=null" in CanaryPlan().how_to_keep_in_training
+    assert "held_out.among=12" in sentence
+    assert "held_out=null" in CanaryPlan().how_to_keep_in_training(12)
 
 
 # What they cost
@@ -340,7 +341,26 @@ def test_planting_keeps_the_rows_and_appends_the_canaries() -> None:
     manifest = draw(CanaryPlan(users=8, ladder=(1, 4), seed=1), USERS)
     planted = list(plant(iter(rows), manifest, user_column="who", text_column="body"))
     assert planted[: len(rows)] == rows
-    assert planted[len(rows) :] == [{"who": user, "body": text} for user, text in manifest.insertions()]
+    assert planted[len(rows) :] == [
+        {"who": user, "body": text, "year": 2000} for user, text in manifest.insertions()
+    ]
+
+
+def test_a_canary_has_what_all_rows_of_its_owner_share() -> None:
+    """A label of the person, and never what is about one text: spans, a name for the row."""
+    plan = CanaryPlan(users=2, include=1.0, seed=1)
+    manifest = draw(plan, ["1", "2"], documents=3)
+    rows = [
+        {"who": 1, "body": "a", "place": "x", "age": 7, "spans": [[0, 1]], "cells": "[[0, 1]]", "empty": " "},
+        {"who": 2, "body": "b", "place": "y", "age": 8, "row": "b"},
+        {"who": 2, "body": "c", "place": "y", "row": "c", "late": "z"},
+    ]
+    planted = list(plant(rows, manifest, user_column="who", text_column="body"))[3:]
+    texts = {str(user): text for user, text in manifest.insertions()}
+    assert sorted(planted, key=lambda row: row["who"]) == [
+        {"who": 1, "place": "x", "age": 7, "body": texts["1"]},
+        {"who": 2, "place": "y", "body": texts["2"]},
+    ]
 
 
 def test_planting_streams() -> None:

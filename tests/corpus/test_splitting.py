@@ -95,6 +95,25 @@ def test_within_does_not_favour_any_position() -> None:
         assert abs(positions.count(position) - 200) < 5 * math.sqrt(1000 * 0.2 * 0.8)
 
 
+def test_documents_behind_the_first_ones_stay_in_training_and_move_nobody() -> None:
+    counts = {f"user{n}": 2 + n % 5 for n in range(40)}
+    corpus = corpus_of(counts)
+    own = [(document.user, document.text) for document in corpus.documents()]
+    planted = UserCorpus.from_pairs(own + [(f"user{n}", "canary") for n in range(40)] * 3)
+    alone = split_held_out(corpus, 0.3, "within", seed=5)
+    among = split_held_out(planted, 0.3, "within", seed=5, among=len(corpus))
+    assert texts(among.held_out) == texts(alone.held_out)
+    assert texts(among.train) == texts(alone.train) | {"canary"}
+    assert len(among.train) == len(alone.train) + 120
+    # Without it some copies of a canary are held out, and its repetitions are fewer than planned.
+    assert "canary" in texts(split_held_out(planted, 0.3, "within", seed=5).held_out)
+
+
+def test_among_is_refused_where_users_are_held_out_whole() -> None:
+    with pytest.raises(RecipeError, match="by='within'"):
+        split_held_out(corpus_of({"ann": 2}), 0.3, "user", seed=5, among=1)
+
+
 @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, math.nan])
 def test_share_outside_its_bounds_is_refused(share: float) -> None:
     with pytest.raises(RecipeError, match="share="):

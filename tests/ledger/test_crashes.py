@@ -82,8 +82,12 @@ def test_every_token_that_was_received_was_charged_before(url: str, anchor: Path
 
 @pytest.mark.slow
 def test_the_same_kills_find_a_ledger_that_charges_too_late(tmp_path: Path, anchor: Path) -> None:
-    uncharged, _ = lives(str(tmp_path / "ledger.db"), anchor, "release-first", kills=8)
-    assert uncharged > 0
+    # Whether a kill falls between the two is chance, and most of them do not: tried until one does.
+    found = (
+        lives(str(tmp_path / f"{number}.db"), tmp_path / f"{number}.anchor", "release-first", kills=8)
+        for number in range(8)
+    )
+    assert any(uncharged > 0 for uncharged, _ in found)
 
 
 def test_a_full_disk_releases_nothing(tmp_path: Path, anchor: Path) -> None:

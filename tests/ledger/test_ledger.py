@@ -30,6 +30,7 @@ from tacit.errors import (
     RolledBack,
     Tampered,
 )
+from tacit.files import sync
 from tacit.ledger import Access, Domain, Draw, Ledger, Model, place_of, statement, verify
 from tacit.ledger.entries import GENESIS, Entry, unpacked
 from tacit.ledger.sqlite_store import check_version, has_wal_reset_bug
@@ -202,7 +203,7 @@ class TestTheDatabaseRefuses:
     @pytest.mark.parametrize(
         "statement",
         [
-            "INSERT OR REPLACE INTO balance VALUES ('people', 0, 1000000000, 0, 0)",
+            "INSERT OR REPLACE INTO balance VALUES ('people', 0, 1000000000, 0, 0, 0)",
             "INSERT OR REPLACE INTO head SELECT domain, seq, hash, private, public, NULL FROM head",
             "INSERT OR REPLACE INTO domain "
             "SELECT id, renyi_order, parts, partitioning, 'submix', unit, created FROM domain",
@@ -319,6 +320,8 @@ class TestSurvival:
             )
             if ledger.store.dialect == "postgres":
                 ledger.store.run("DROP FUNCTION check_balance, check_parts, check_head, last_entry")
+            ledger.store.run("DROP TABLE people")
+            ledger.store.run("ALTER TABLE balance DROP COLUMN moved")
             ledger.store.run("DELETE FROM migration WHERE number > 1")
         with Ledger.open(url, anchor=anchor) as ledger:
             verify(ledger, PEOPLE)
@@ -450,6 +453,27 @@ class TestAnchor:
             ledger.store.backup(copy)
             tokens(ledger, draw(1, 0.1, 0.1))
         return path, copy
+
+    def test_a_copy_has_its_name_when_it_is_whole(
+        self, tmp_path: Path, anchor: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[bool] = []
+        copy = tmp_path / "copies" / "copy.db"
+
+        def looked(path: Path) -> None:
+            seen.append(copy.exists())
+            sync(path)
+
+        monkeypatch.setattr("tacit.ledger.sqlite_store.sync", looked)
+        with Ledger.open(str(tmp_path / "ledger.db"), anchor=anchor, create=True) as ledger:
+            ledger.create(people(), FIRST)
+            seen.clear()
+            ledger.store.backup(copy)
+            assert seen == [False, True], "synced before it is named, and its name afterwards"
+            with pytest.raises(InputError, match="exists"):
+                ledger.store.backup(copy)
+        assert [path.name for path in copy.parent.iterdir()] == ["copy.db"], "nothing else is left"
+        assert copy.stat().st_mode & 0o777 == 0o600
 
     def test_an_older_ledger_cannot_start(self, copied: tuple[Path, Path], anchor: Path) -> None:
         """I8."""
@@ -908,6 +932,23 @@ class TestAccess:
         assert [one.revoked is None for one in access.every_key()].count(True) == 1
         with pytest.raises(InputError, match="no key nothing"):
             access.revoke_key("nothing")
+
+    @pytest.mark.parametrize("name", ["\0", "a\ud800b", "", "x" * 201], ids=lambda one: ascii(one)[:10])
+    def test_names_that_no_database_keeps_are_the_callers_fault(self, ledger: Ledger, name: str) -> None:
+        access = Access(ledger)
+        calls: list[Callable[[], object]] = [
+            lambda: access.create_key(name),
+            lambda: access.create_key(name, tokens_most=1),
+            lambda: access.ensure_tenant(name),
+            lambda: access.change_quota(name, 1),
+            lambda: access.tenant(name),
+            lambda: access.revoke_key(name),
+        ]
+        for call in calls:
+            with pytest.raises(InputError, match=r"printable name|8 hexadecimal digits") as refused:
+                call()
+            assert type(refused.value) is InputError  # and nothing that the database said
+        assert access.every_key() == []
 
     def test_a_key_is_not_kept(self, tmp_path: Path) -> None:
         with Ledger.open(str(tmp_path / "l.db"), create=True) as ledger:

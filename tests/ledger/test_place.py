@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tacit.errors import InputError, LedgerBusy, LedgerUnavailable, RolledBack, TacitError
 from tacit.files import make_parent
 from tacit.ledger import Draw, Ledger, sqlite_store, store, verify
-from tests.ledger.conftest import FIRST, people
+from tacit.ledger.postgres_store import _LOCK
+from tests.ledger.conftest import FIRST, new_database, people
 
 PEOPLE, PRIVATE, PUBLIC = "people", 7, 8
 Change = Callable[[Path], None]
@@ -221,3 +224,17 @@ def test_a_lock_that_was_removed_with_its_ledger_locks_nothing(path: Path, tmp_p
     with ledger, pytest.raises(LedgerBusy):
         Ledger.open(str(path), anchor=tmp_path / "anchor")
     assert len(taken) == 2
+
+
+def test_whoever_is_leaving_is_waited_for(postgres: str) -> None:
+    """A closed connection's lock is free a moment later; the next one to open had been told it was busy."""
+    url = new_database(postgres)
+    with Ledger.open(url, create=True):
+        pass
+    holder = psycopg.connect(url, autocommit=True)
+    holder.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+    leaving = threading.Timer(0.5, holder.close)
+    leaving.start()
+    with Ledger.open(url) as book:
+        assert book.domains() == []
+    leaving.join()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import InputError, LedgerUnavailable
-from tacit.ledger import Access, Draw, Ledger, Session, verify
+from tacit.ledger import Access, Domain, Draw, Ledger, Model, Session, verify
 from tacit.ledger.history import events, latest_charges
 from tacit.ledger.store import Store
 from tests.ledger.conftest import FIRST, people
@@ -151,3 +151,28 @@ def test_the_operators_name_is_nobody_elses(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="choose another"):
         Access(ledger).create_key("operator", tokens_most=0)
     assert not Access(ledger).tenants()
+
+
+def test_after_stop_a_step_writes_as_many_pages_as_if_nobody_had_stopped(tmp_path: Path) -> None:
+    """SQLite writes no page of a row that stays as it is, and a token waits for what is written."""
+    written = {epsilon: pages_of_steps(tmp_path / f"{epsilon}.db", epsilon) for epsilon in (1.0, 1000.0)}
+    assert written[1.0][:150] == written[1000.0][:150], "before it stops"
+    late = {epsilon: pages[250:] for epsilon, pages in written.items()}
+    assert sum(late[1.0]) == pytest.approx(sum(late[1000.0]), rel=0.01)
+
+
+def pages_of_steps(path: Path, epsilon: float) -> list[int]:
+    """Pages that each of 450 steps writes; with an epsilon of 1 the 200th stops."""
+    parts, log = 8, path.with_name(f"{path.name}-wal")
+    pages = []
+    with Ledger.open(str(path), create=True) as ledger:
+        ledger.create(Domain("people", 2.0, parts, "p", epsilon, "submix"), Model("m", "m", parts, "p", "c"))
+        Access(ledger).ensure_tenant("acme")
+        ledger.store.run("PRAGMA wal_autocheckpoint=0")
+        session = Session(ledger, "people", model="m", mechanism="submix", order=2.0)
+        for step in range(450):
+            before = log.stat().st_size
+            session.book(session.decide([draw(step, *[0.005 * (1 + part / 1e3) for part in range(parts)])]))
+            pages.append((log.stat().st_size - before) // 4096)
+        assert session.balance.stopped == (epsilon == 1.0)
+    return pages

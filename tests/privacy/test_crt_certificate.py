@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -147,7 +148,9 @@ def test_a_secret_in_several_data_points_is_a_group() -> None:
     spread = certify(PROCESS, delta=DELTA, gamma=MissRate.assumed(0.1), secret_points=3)
     three = dpsgd_curve(PROCESS, group=3)
     assert spread.missed.epsilon == three.epsilon_at(DELTA)
-    assert spread.random_secret.epsilon == random_secret_epsilon(three, DELTA, gamma=0.1)
+    # Where its sentence may be repeated, a caught secret changes data points too: gamma amplifies nothing.
+    assert spread.random_secret.epsilon == spread.at_point.epsilon == spread.missed.epsilon
+    assert "nothing is gained from gamma" in words(spread)
     assert spread.training.epsilon < spread.missed.epsilon
     assert "masking it changes up to 3 data points" in words(spread)
 
@@ -203,6 +206,16 @@ def test_that_nothing_is_missed_is_an_assumption_which_the_headline_names() -> N
     assert "assumed" not in str(everything)
 
 
+def test_what_is_masked_and_not_caught_is_promised_nothing_but_what_training_gives() -> None:
+    """A secret that is masked as a part of something longer still changes its data point."""
+    found = everything_private()
+    told = words(found)
+    assert "A secret that the redaction policy catches: epsilon 0" in told
+    assert "Caught is more than masked" in told
+    assert "A secret that the redaction policy masks" not in told
+    assert any("all others count as missed, masked or not" in one for one in found.assumptions)
+
+
 def test_that_a_sentence_occurs_once_is_an_assumption() -> None:
     once = "a secret stands in one data point, whose sentence occurs once in the corpus"
     found = everything_private()
@@ -230,3 +243,36 @@ def test_public_points_that_secrets_change_leave_no_bound() -> None:
     assert told.uniform is not None
     assert math.isinf(told.uniform.direct.epsilon)
     assert Certificate.from_json(json.loads(json.dumps(told.to_json()))) == told
+
+
+def test_where_a_secret_may_be_repeated_words_and_json_say_by_which_rates() -> None:
+    """gamma is below delta and not the reason: what the conservative policy misses is."""
+    rates: dict[str, Any] = {"gamma": MissRate.assumed(1e-6), "delta2": MissRate.assumed(0.01)}
+    spread = certify(PROCESS, delta=DELTA, secret_points=2, **rates)
+    assert math.isinf(spread.random_secret.epsilon)
+    assert "secrets that the conservative policy misses may be 0.01 of all" in words(spread)
+    assert "for what the conservative policy misses" in str(spread.guarantee)
+    single = certify(PROCESS, delta=DELTA, **rates)
+    # The paper's figures are of a secret in one data point, whatever is bounded here.
+    assert spread.paper == single.paper
+    assert single.to_json()["caught"] == {"epsilon": 0.0, "delta": 0.0}
+    content = json.loads(json.dumps(spread.to_json(), allow_nan=False))
+    assert content["caught"] is None
+    assert Certificate.from_json(content) == spread
+
+
+def test_that_differing_points_are_private_is_counted_or_named_as_assumed() -> None:
+    gamma, said = MissRate.assumed(0.1), "assumed that none of these points is public"
+    options: dict[str, Any] = {"delta": DELTA, "gamma": gamma, "groups": {"customer 7": 2}}
+    options["uniform_points"] = 3
+    assumed = certify(PROCESS, delta2=gamma, **options)
+    assert words(assumed).count(said) == 2
+    assert [one["assumed_private"] for one in assumed.to_json()["groups"]] == [True]
+    assert Certificate.from_json(json.loads(json.dumps(assumed.to_json()))) == assumed
+    counted = certify(PROCESS, delta2=gamma, uniform_public_points=0, **options)
+    assert words(counted).count(said) == 1
+    exposed = certify(PROCESS, delta2=gamma, uniform_public_points=1, **options)
+    assert exposed.uniform is not None
+    assert (math.isinf(exposed.uniform.direct.epsilon), words(exposed).count(said)) == (True, 1)
+    # Nothing is public, and nothing has to be assumed.
+    assert said not in words(certify(PROCESS, **options))

@@ -82,6 +82,15 @@ def group_attack(name: str, auc: float) -> dict[str, Any]:
     }
 
 
+def probed(accuracy: float, probe: str) -> dict[str, Any]:
+    return {
+        "accuracy": measured(accuracy, accuracy - 0.05, accuracy + 0.05, "bootstrap over 40 authors"),
+        "among_first": measured(2 * accuracy, 2 * accuracy - 0.05, 2 * accuracy + 0.05),
+        "p_value": 0.0001,
+        "probe": probe,
+    }
+
+
 def sample_audit() -> dict[str, Any]:
     chance = random.Random(7)
     users = [(round(math.exp(chance.uniform(1, 6))), chance.gauss(0, 0.5)) for _ in range(60)]
@@ -116,7 +125,7 @@ def sample_audit() -> dict[str, Any]:
                     "chance": 0.5,
                     "p_value": 0.00001,
                     "named": True,
-                    "adjusted": 0.00009,
+                    "adjusted": 0.00002,
                     "leaks": True,
                 },
                 {
@@ -125,7 +134,7 @@ def sample_audit() -> dict[str, Any]:
                     "chance": 1 / 30,
                     "p_value": 0.23,
                     "named": True,
-                    "adjusted": 0.46,
+                    "adjusted": 0.23,
                     "leaks": False,
                 },
             ],
@@ -313,7 +322,7 @@ def sample_audit() -> dict[str, Any]:
             "queries": 1024,
             "parts": 8,
             "realised": {
-                "excess": 0.0,
+                "excess": 0,
                 "largest_excess": -0.0002,
                 "queries": 1024,
                 "verdict": "supported",
@@ -323,6 +332,7 @@ def sample_audit() -> dict[str, Any]:
                 {
                     "part": part,
                     "transcripts": 2000,
+                    "queries": 64,
                     "auc": measured(0.6 + part / 50, 0.58 + part / 50, 0.62 + part / 50, "DeLong"),
                     "epsilon_lower": 1.2 + part / 4,
                     "claimed_epsilon": 8.0,
@@ -345,6 +355,25 @@ def sample_audit() -> dict[str, Any]:
                 "verdict": "inconclusive",
                 "reason": "1 of 500 answers was a planted secret; 27 would contradict.",
                 "control": "The control gives 61 of them in as many answers.",
+            },
+        },
+        "linkability": {
+            "what": "The probe learns on training text and is scored on held-out text of the same authors.",
+            "label": None,
+            "unseen": True,
+            "authors": 40,
+            "learnt": 800,
+            "scored": 400,
+            "chance": {"one_of_all": 0.025, "most_frequent": 0.03},
+            "run": probed(0.21, "two layers of width 1000, 14 epochs"),
+            "public": probed(0.12, "logistic regression, penalty 0.1"),
+            "control": probed(0.34, "logistic regression, penalty 0.01"),
+            "above_public": measured(0.09, 0.04, 0.14, "bootstrap over 40 authors"),
+            "above_control": measured(-0.13, -0.19, -0.07, "bootstrap over 40 authors"),
+            "discriminator": {
+                "accuracy": 0.06,
+                "most_frequent_author": 0.05,
+                "one_of_all_authors": 0.025,
             },
         },
         "disparity": {
@@ -386,6 +415,8 @@ def sample_comparison() -> list[dict[str, Any]]:
             "exposure_mean": measured(bits, bits - 0.9, bits + 0.9, "bootstrap over canaries"),
             "auc": measured(auc, auc - 0.02, auc + 0.02, "DeLong"),
             "tab": share(tab, 20),
+            "linkability": measured(auc / 3, auc / 3 - 0.02, auc / 3 + 0.02, "bootstrap over 40 authors"),
+            "linkability_chance": 0.03,
             "disparity_gap": measured(1.0, 0.2, 1.9),
             "comparable": True,
             "why": None,

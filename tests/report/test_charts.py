@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
 
+from tacit.audit.attack_parts import Exposure, MembershipSet
+from tacit.audit.audit_file import Audit, Disparity, parse_audit
 from tacit.report import charts, charts_of_cost
-from tacit.report.attack_parts import Exposure, MembershipSet
-from tacit.report.audit_file import Audit, Disparity, parse_audit
 from tacit.report.charts import Measurement, Rung
 from tacit.report.charts_of_cost import Bar, Place
 from tacit.report.drawing import Drawing, Key, legend_height
@@ -224,6 +224,14 @@ def test_bars_are_as_tall_as_their_shares_and_stand_on_chance() -> None:
     assert high == pytest.approx(4 * low, rel=0.01)
     assert len(styled(root, "tick", "line")) == 3
     assert "at most: 50%" in texts(root)
+
+
+def test_ticks_of_tiny_shares_tell_them_apart() -> None:
+    rows = [Bar("one", Estimate(2e-5, 1e-5, 6e-5, 0.95, "m"))]
+    root = drawn(charts_of_cost.bars("f", "t", rows, label="rate", across="who"))
+    ticks = [text for text in texts(root) if re.match(r"^[<0-9]", text)]
+    assert len(ticks) > 3
+    assert len(set(ticks)) == len(ticks)
 
 
 def test_bars_of_nothing() -> None:

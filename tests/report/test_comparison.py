@@ -17,7 +17,8 @@ def test_every_run_is_there_with_what_it_promises() -> None:
     for row in sample_comparison():
         assert row["guarantee"] in page.words
         assert row["name"] in page.words
-    assert set(page.data) == {"frontier-exposure-data", "frontier-auc-data", "frontier-tab-data"}
+    measures = ("exposure", "auc", "tab", "linkability")
+    assert set(page.data) == {f"frontier-{one}-data" for one in measures}
     assert [one["name"] for one in page.data["frontier-auc-data"]] == [r["name"] for r in sample_comparison()]
     assert "one epoch *" in page.words
     assert "5 Runs side by side; 1 is not comparable." in page.words
@@ -25,7 +26,7 @@ def test_every_run_is_there_with_what_it_promises() -> None:
 
 
 def test_measures_that_no_run_has_are_left_out() -> None:
-    rows = [row | {"auc": None, "tab": None} for row in sample_comparison()]
+    rows = [row | {"auc": None, "tab": None, "linkability": None} for row in sample_comparison()]
     assert set(Page(render_comparison(rows)).data) == {"frontier-exposure-data"}
     bare = [row | {"exposure_mean": None, "exposure_max": None} for row in rows]
     page = Page(render_comparison(bare))
@@ -60,5 +61,5 @@ def test_no_name_becomes_code() -> None:
         row | {"name": EVIL, "guarantee": EVIL, "why": EVIL, "method": EVIL} for row in sample_comparison()
     ]
     html = render_comparison(rows)
-    assert html.count("<script") == 3
+    assert html.count("<script") == 4
     assert not any("onload" in found for _, found in Page(html).elements)

@@ -14,16 +14,18 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tacit.audit.audit_file import parse_audit
 from tacit.errors import InputError
 from tacit.privacy import Guarantee
 from tacit.report import render_report, write_report
-from tacit.report.audit_file import parse_audit
 from tacit.report.guarantee_words import in_words
 from tacit.report.page import tiles, tone_of
+from tacit.report.sections import claims_figure
 from tests.report.samples import NAME, sample_audit, sample_comparison, without
 
 EVIL = "\"><script>alert(1)</script><!--' onload=x \u202e"
-_SECTIONS = ("utility", "exposure", "membership", "extraction", "prediction", "disparity")
+_SECTIONS = ("utility", "exposure", "membership", "extraction", "prediction", "linkability", "disparity")
+_OF_ANY_RUN = tuple(name for name in _SECTIONS if name != "linkability")  # which an ensemble has not
 _VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
@@ -100,16 +102,20 @@ def test_everything_that_was_measured_is_there_in_order() -> None:
         "22.4 [21.1, 23.9]",
         "In 2,000 groups of 20 canaries and twins, drawn from 412 secrets and 412 others",
         "groups of 100 need 200 texts of either kind, and there are 90",
-        "of 30 users whom training did not see, 3.33%",
+        "of 30 users who were held out, 3.33%",
         "In the control, a model without protection that read the same text, the most exposed has 19.9 bits",
         "without protection at least 9.1",
         "The control gives 61 of them in as many answers.",
         "tokens booked meanwhile",
+        "of 400 texts among 40 authors; always naming the most frequent one is right for 3%",
+        "What training changed: 0.090 [0.040, 0.140], authors are easier to name.",
+        "What protection changed: −0.130 [−0.190, −0.070], authors are harder to name.",
+        "the discriminator named 6% of the last epoch's authors",
     ):
         assert wanted in page.words, wanted
 
 
-@pytest.mark.parametrize("name", _SECTIONS)
+@pytest.mark.parametrize("name", _OF_ANY_RUN)
 def test_what_was_not_measured_says_so_and_how_to_get_it(name: str) -> None:
     html = render_report(without(name), run_name=NAME)
     page = Page(html)
@@ -157,6 +163,7 @@ def test_every_figure_has_its_table_and_its_data() -> None:
         "claims-figure", "utility-figure", "frontier-own", "exposure-figure", "membership-1", "roc-1",
         "membership-2", "roc-2",
         "groups-1", "tab-figure", "real-tab-figure", "codes-figure", "ratio-figure", "disparity-figure",
+        "linkability-figure",
     }  # fmt: skip
     assert {f"{name}-data" for name in figures} == set(page.data)
     audit = sample_audit()
@@ -172,7 +179,7 @@ def test_every_figure_has_its_table_and_its_data() -> None:
 def test_every_drawing_is_well_formed() -> None:
     html = render_report(sample_audit() | {"compare": sample_comparison()}, run_name=EVIL)
     drawings = re.findall(r"<svg xmlns.*?</svg>", html, re.DOTALL)
-    assert len(drawings) == 16
+    assert len(drawings) == 18
     for drawing in drawings:
         ET.fromstring(drawing)  # noqa: S314 - our own
 
@@ -319,6 +326,39 @@ def test_texts_that_the_paper_picks_show_no_leak() -> None:
     assert "this describes and shows no leak" in report(audit).words
 
 
+def test_answers_are_described_by_what_was_counted() -> None:
+    """Transcripts have fewer queries than charges were checked on, and an excess is a number of queries."""
+    audit = sample_audit()
+    assert "whether a part was there over 64 queries shows" in report(audit).words
+    audit["prediction"]["realised"]["excess"] = 3
+    words = report(audit).words
+    assert "of them above their charge" in words
+    assert "sum over the charge" not in words
+    del audit["prediction"]["likelihood_ratio"][7]["queries"]  # the worst part's, of an earlier version
+    assert "whether a part was there shows" in report(audit).words
+
+
+def test_supported_is_explained_for_what_was_audited() -> None:
+    """Of an ensemble charges are recomputed and no control is asked; of one model a control decides."""
+    audit = sample_audit()
+    assert "recomputed from the definition; an accountant that charges half" in report(audit).words
+    assert "where nothing protects found no more here" not in report(audit).words
+    one_model = report(audit | {"mechanism": None}).words
+    assert "where nothing protects found no more here" in one_model
+    assert "an accountant that charges half" not in one_model
+
+
+def test_what_no_claim_has_is_no_column() -> None:
+    audit = sample_audit()
+    for claim in audit["claims"]:
+        claim |= {"detectable_epsilon": None, "control_epsilon": None}
+    figure = claims_figure(parse_audit(audit).claims)
+    assert figure is not None
+    assert "detectable" not in figure.table.columns
+    assert "control" not in figure.table.columns
+    assert {len(row) for row in figure.table.rows} == {len(figure.table.columns)}
+
+
 # Guarantees in words
 
 
@@ -384,7 +424,7 @@ def test_no_name_becomes_code() -> None:
     page = Page(html)
     tags = {tag for tag, _ in report(sample_audit() | {"compare": sample_comparison()}).elements}
     assert {tag for tag, _ in page.elements} == tags
-    assert html.count("<script") == len(page.data) == 16
+    assert html.count("<script") == len(page.data) == 18
     assert "<script>alert" not in html
     assert "alert(1)" in page.words
     assert "\u202e" not in html

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import scipy.stats
 import torch
 
 from tacit.errors import LedgerUnavailable
-from tacit.ledger import Access, Decided, Ledger, verify
+from tacit.ledger import OPERATOR, Access, Decided, Ledger, verify
 from tacit.ledger.entries import unpacked
 from tacit.mechanisms import Decoding
 from tacit.mechanisms.choice import MechanismChoice
@@ -27,6 +28,7 @@ from tacit.models.tokenizer import PublicTokenizer
 from tacit.prediction import Drawing, Drawn
 from tacit.privacy.filter import NANO
 from tacit.serving.books import Books
+from tacit.serving.engine import Text
 from tacit.serving.problems import Problem
 from tacit.serving.service import Question, Service
 from tests.models.ensembles import peft_logits
@@ -244,16 +246,18 @@ def _null_part_divergences(
     """D_2 between the mixture and the one in which a part answers as the public model: the larger way."""
     size = public.shape[-1]
 
-    def floored(pmf: np.ndarray[Any, Any]) -> list[Any]:
-        total = mpmath.fsum(map(mpmath.mpf, pmf.tolist()))
-        return [
-            (1 - mpmath.mpf("1e-9")) * mpmath.mpf(x) / total + mpmath.mpf("1e-9") / size for x in pmf.tolist()
+    def floored(*pmfs: np.ndarray[Any, Any]) -> list[Any]:
+        """The mean of distributions: added up first and normalised then, as in the mechanism."""
+        sums = [
+            mpmath.fsum(map(mpmath.mpf, column)) for column in zip(*(p.tolist() for p in pmfs), strict=True)
         ]
+        total = mpmath.fsum(sums)
+        return [(1 - mpmath.mpf("1e-9")) * x / total + mpmath.mpf("1e-9") / size for x in sums]
 
     base = floored(public)
     parts = []
     for halves, weight in zip(members, weights, strict=True):
-        mean = [(a + b) / 2 for a, b in zip(floored(halves[0]), floored(halves[1]), strict=True)]
+        mean = floored(*halves)
         parts.append([weight * g + (1 - mpmath.mpf(weight)) * r for g, r in zip(mean, base, strict=True)])
     k = len(parts)
     whole = [mpmath.fsum(column) / k for column in zip(*parts, strict=True)]
@@ -460,6 +464,58 @@ def test_quotas_are_reserved_for_what_runs(place: NewPlace) -> None:
         assert refused[0].headers == {"retry-after": "5"}
         assert "reserved" in str(refused[0])
         assert Access(ledger_of(service)).tenant(TENANT).tokens_used <= 12
+
+
+def test_a_counted_budget_is_reserved_for_what_runs(place: NewPlace) -> None:
+    """For whoever it runs: the budget is everybody's."""
+    where = place("certified", epsilon=2.0)
+    # It does not run: nothing that is reserved is used, or comes back.
+    service = where.idle_service(queries=6, on_exhausted="error")
+    try:
+
+        async def at_once() -> None:
+            async with service.answering(question(service, max_tokens=4)):
+                for tenant in (TENANT, OPERATOR):
+                    with pytest.raises(Problem) as problem:
+                        async with service.answering(question(service, max_tokens=3, tenant=tenant)):
+                            pytest.fail("more was promised than the budget pays for")
+                    assert (problem.value.status, problem.value.code) == (429, "privacy_budget_exhausted")
+                    assert "pays for 6 more, of which 4 are reserved" in str(problem.value)
+                    # What is not used comes back: it is worth asking again.
+                    assert problem.value.headers == {"retry-after": "5"}
+                async with service.answering(question(service, max_tokens=2)):
+                    pass  # exactly what is left
+
+        asyncio.run(at_once())
+        assert service.books.balance.private_answers == 0
+    finally:
+        service.engine.start()
+        service.close()
+
+
+def test_a_token_that_is_booked_at_once_is_the_requests_own(
+    place: NewPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was booked earlier is known before the engine has the texts, which may book a step at once."""
+    with place().service() as service:
+        submit = service.engine.submit
+
+        def slowly(texts: Sequence[Text]) -> None:
+            submit(texts)
+            until = time.monotonic() + 60
+            while not texts[0].paid:
+                assert time.monotonic() < until, "no token was booked"
+                time.sleep(0.01)
+
+        async def counts() -> tuple[int, int]:
+            async with service.answering(question(service)) as (conversation, pieces):
+                async for _ in pieces:
+                    pass
+                return conversation.booked_tokens, conversation.completion_tokens
+
+        monkeypatch.setattr(service.engine, "submit", slowly)
+        booked_tokens, completion_tokens = asyncio.run(counts())
+    assert booked_tokens == completion_tokens > 0
 
 
 def test_a_full_queue_turns_away_and_nothing_is_charged(place: NewPlace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -113,6 +114,24 @@ def test_so_does_one_that_somebody_has_just_asked(place: NewPlace) -> None:
         asking.join(30)
 
 
+@pytest.mark.usefixtures("little_patience")
+def test_the_log_says_once_that_it_hangs_and_that_it_answers(
+    place: NewPlace, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lines() -> list[str]:
+        said = [record.event for record in caplog.records if record.name == "tacit.serving"]  # type: ignore[attr-defined]
+        # Of this service: one of an earlier test may still be going, and its ledger answer only now.
+        return said[said.index("ledger_hangs") :] if "ledger_hangs" in said else []
+
+    with caplog.at_level("WARNING", "tacit.serving"), place().service() as service:
+        with hanging(service):
+            told(asyncio.run(keyless(service, 3)))
+            told(asyncio.run(keyless(service, 3)))
+            assert lines() == ["ledger_hangs"]
+        wait_until(lambda: service.ready, "the ledger answered again")
+        wait_until(lambda: lines() == ["ledger_hangs", "ledger_answers"], "the log said so")
+
+
 async def post(app: Any, path: str) -> httpx.Response:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
@@ -213,12 +232,20 @@ def test_who_comes_while_it_hangs_is_refused_at_once_and_leaves_no_work(
         assert len(looked_up) == begun + 5, "what nobody waits for is not begun"
 
 
-@pytest.mark.usefixtures("little_patience")
-def test_before_that_is_known_the_line_is_bounded(place: NewPlace) -> None:
+def test_before_that_is_known_the_line_is_bounded(place: NewPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.serving.books.PATIENCE_SECONDS", math.inf)
     with place().service() as service, hanging(service):
-        codes = told(asyncio.run(keyless(service, 400)))
-    assert codes["overloaded"] == 400 - 256
-    assert codes["ledger_unavailable"] == 256
+
+        async def ask() -> list[httpx.Response]:
+            asking = [asyncio.ensure_future(keyless(service, 1)) for _ in range(400)]
+            while sum(one.done() for one in asking) < 400 - 256:
+                await asyncio.sleep(0.01)
+            # Everybody is in the line or was turned away; now it becomes known.
+            monkeypatch.setattr("tacit.serving.books.PATIENCE_SECONDS", 0.0)
+            return [response for responses in await asyncio.gather(*asking) for response in responses]
+
+        codes = told(asyncio.run(ask()))
+    assert codes == {"overloaded": 400 - 256, "ledger_unavailable": 256}
 
 
 def test_who_waits_for_a_key_to_be_free_keeps_no_thread(place: NewPlace) -> None:

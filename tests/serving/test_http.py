@@ -7,13 +7,14 @@ import contextlib
 import json
 import os
 import re
+import select
 import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +26,16 @@ import psutil
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from pydantic import ValidationError
 
-from tacit.errors import LedgerUnavailable
+from tacit.errors import BudgetExceeded, LedgerRefused, LedgerUnavailable, Tampered
 from tacit.ledger import Access, Decided, Domain, Ledger
+from tacit.models.tokenizer import PublicTokenizer
 from tacit.prediction.accounts import model_of
 from tacit.runs import Run
+from tacit.serving.admin import admin_app
 from tacit.serving.api import public_app
+from tacit.serving.problems import Problem
 from tacit.serving.requests import REFUSED, ChatRequest, CompletionRequest
 from tacit.serving.service import Question, Service
 from tests.serving.conftest import PROMPT, TENANT, NewPlace, Place, Server, serving
@@ -343,6 +348,7 @@ def rows(table: dict[str, list[Any]]) -> list[Any]:
 def test_a_field_that_no_charge_covers_is_refused(
     server: Server, web: httpx.Client, path: str, field: str, value: Any
 ) -> None:
+    """I10."""
     before = spent(server)
     for stream in (False, True):
         asked = body_for(path, server.model, stream=stream) | {field: value}
@@ -372,6 +378,7 @@ def test_greedy_answers_are_refused(server: Server, web: httpx.Client, path: str
 def test_an_unknown_or_misspelled_field_is_refused(
     server: Server, web: httpx.Client, path: str, field: str
 ) -> None:
+    """I10, misspelled."""
     before = spent(server)
     for value in (5, None):
         asked = body_for(path, server.model) | {field: value}
@@ -434,12 +441,39 @@ NESTED: list[tuple[str, dict[str, Any], str]] = [
 def test_a_field_inside_another_is_refused_too(
     server: Server, web: httpx.Client, path: str, changes: dict[str, Any], field: str
 ) -> None:
+    """I10, nested."""
     before = spent(server)
     response = post(web, path, body_for(path, server.model) | changes)
     error = refused(response, 400, response.json()["error"]["code"])
     assert error["code"] in ("unsupported_parameter", "invalid_value")
     assert error["param"].split(".")[0] == field
     assert spent(server) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"messages": [MESSAGE | {"name": "me"}]}, "messages.0.name"),
+        ({"messages": [MESSAGE, MESSAGE | {"seed": 7}]}, "messages.1.seed"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "name": "me"}]}]},
+            "messages.0.content.0.name",
+        ),
+        ({"stream": True, "stream_options": {"logprobs": 5}}, "stream_options.logprobs"),
+    ],
+)
+def test_a_field_inside_another_is_named_by_its_place(
+    server: Server, web: httpx.Client, changes: dict[str, Any], param: str
+) -> None:
+    response = post(web, CHAT, body_for(CHAT, server.model) | changes)
+    assert refused(response, 400, "unsupported_parameter")["param"] == param
+
+
+@pytest.mark.parametrize("path", BOTH)
+@pytest.mark.parametrize("stop", [5, ["a"] * 5, [""], ["a", 5]])
+def test_what_stop_may_be_is_said_as_a_whole(server: Server, web: httpx.Client, path: str, stop: Any) -> None:
+    error = refused(post(web, path, body_for(path, server.model) | {"stop": stop}), 400, "invalid_value")
+    assert (error["param"], "a text or at most 4 texts" in error["message"]) == ("stop", True)
 
 
 @pytest.mark.parametrize("path", BOTH)
@@ -600,6 +634,30 @@ def test_the_longest_text_is_answered_and_one_token_more_is_refused(
     assert spent(server) == before
 
 
+@pytest.mark.parametrize("echo", [True, False])
+def test_token_ids_that_do_not_fit_are_never_decoded(
+    place: NewPlace, monkeypatch: pytest.MonkeyPatch, echo: bool
+) -> None:
+    """One client's long prompt would keep the tokenizer from all others."""
+    opened, decoded = place(), 0
+    decode = PublicTokenizer.decode
+
+    def counted(tokenizer: PublicTokenizer, ids: Sequence[int]) -> str:
+        nonlocal decoded
+        decoded += len(ids) > CONTEXT
+        return decode(tokenizer, ids)
+
+    monkeypatch.setattr(PublicTokenizer, "decode", counted)
+    with opened.service() as service, asking(service, opened.key) as web:
+        asked = body_for(COMPLETIONS, service.name, echo=echo)
+        for prompt in ([40] * 200_000, [[40], [40] * 100_000]):
+            response = post(web, COMPLETIONS, asked | {"prompt": prompt})
+            refused(response, 400, "context_length_exceeded")
+        told = post(web, COMPLETIONS, asked | {"prompt": [40]})
+    assert told.status_code == 200
+    assert not decoded
+
+
 BAD_PROMPTS: list[Any] = [
     *(None, 5, True, {}, [], [[]], [None], [1, "a"], ["a", 1], [1.5], [True], [[1], ["a"]], [[1], 2]),
     *([-1], [[1], [-1]], [512], [[1], [10**6]], [2**64], [10**4000], ["a"] * 17),
@@ -654,6 +712,55 @@ def test_answers_are_bounded_over_all_prompts(server: Server, web: httpx.Client)
     huge = json.dumps(body_for(COMPLETIONS, server.model, prompt=["a"] * 4))[:-1] + f', "n": {"9" * 4300}}}'
     assert refused(post(web, COMPLETIONS, huge), 400, "invalid_value")["param"] == "n"
     assert spent(server) == before
+
+
+MANY = 50_000
+WRONG_ITEMS: list[Any] = [-1, True, 1.5, None, {}, [], [-1], ["a"]]
+TOO_MUCH: list[tuple[str, dict[str, Any], str | None]] = [
+    *((COMPLETIONS, {"prompt": [item] * MANY}, "prompt") for item in WRONG_ITEMS),
+    (COMPLETIONS, {"prompt": [[-1] * MANY]}, "prompt"),
+    (COMPLETIONS, {"prompt": [*([1] * MANY), "a"]}, "prompt"),
+    *((path, {"stop": [5] * MANY}, "stop") for path in BOTH),
+    *((path, {"stop_token_ids": [-1] * MANY}, "stop_token_ids") for path in BOTH),
+    *((path, {"metadata": {f"m{i}": 5 for i in range(MANY)}}, "metadata") for path in BOTH),
+    *((path, {"metadata": {f"m{i}": "5" for i in range(17)}}, "metadata") for path in BOTH),
+    *((path, {f"f{i}": 5 for i in range(MANY)}, None) for path in BOTH),
+    *((path, {"stream_options": {f"f{i}": 5 for i in range(MANY)}}, None) for path in BOTH),
+    (CHAT, {"messages": [5] * MANY}, "messages"),
+    (CHAT, {"messages": [{}] * MANY}, "messages"),
+    (CHAT, {"messages": [MESSAGE | {f"f{i}": 5 for i in range(MANY)}]}, None),
+    (CHAT, {"messages": [{"role": "user", "content": [5] * MANY}]}, "messages"),
+    (CHAT, {"messages": [{"role": "user", "content": [{f"f{i}": 5 for i in range(MANY)}]}]}, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "field"),
+    [pytest.param(*case, id=f"{case[0]} {ascii(case[1])[:40]}") for case in TOO_MUCH],
+)
+def test_of_all_that_is_wrong_only_the_first_is_looked_at(
+    server: Server, web: httpx.Client, path: str, changes: dict[str, Any], field: str | None
+) -> None:
+    """One error for every item would keep everybody waiting for seconds."""
+    asked = body_for(path, server.model) | changes
+    with pytest.raises((ValidationError, Problem)) as found:
+        (CompletionRequest if path == COMPLETIONS else ChatRequest).model_validate(asked)
+    # A few, for each shape that a field may have.
+    assert not isinstance(found.value, ValidationError) or found.value.error_count() <= 10
+    error = refused(post(web, path, asked), 400, "invalid_value")
+    assert (error["param"] or "").split(".")[0] == (field or "")
+    assert web.get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize("path", BOTH)
+def test_as_many_fields_as_a_request_may_have_are_read(server: Server, web: httpx.Client, path: str) -> None:
+    metadata = {f"m{i}": "5" for i in range(16)}
+    assert post(web, path, body_for(path, server.model, metadata=metadata)).status_code == 200
+    asked = body_for(path, server.model)
+    asked |= {f"f{i}": 5 for i in range(64 - len(asked))}
+    refused(post(web, path, asked), 400, "unsupported_parameter")
+    error = refused(post(web, path, asked | {"one more": 5}), 400, "invalid_value")
+    assert "at most 64 fields" in error["message"]
 
 
 @pytest.mark.parametrize("path", BOTH)
@@ -773,6 +880,17 @@ def test_an_idempotency_key_has_1_to_255_characters(server: Server, web: httpx.C
     assert spent(server) == before
 
 
+@pytest.mark.parametrize("keys", [("first", "second"), ("same", "same")])
+def test_two_idempotency_keys_are_refused(server: Server, web: httpx.Client, keys: tuple[str, str]) -> None:
+    """One of them would be used, and nobody could say which."""
+    before = spent(server)
+    asked = body_for(COMPLETIONS, server.model)
+    twice = [("idempotency-key", key) for key in keys]
+    error = refused(web.post(COMPLETIONS, json=asked, headers=twice), 400, "invalid_value")
+    assert error["param"] == "idempotency-key"
+    assert spent(server) == before
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -844,9 +962,14 @@ def test_a_wrong_method_is_told_the_right_one(
 # Too much, too slow, gone
 
 
+@pytest.mark.parametrize(
+    ("right", "answer"),
+    [(True, b"HTTP/1.1 413 "), (False, b"HTTP/1.1 401 ")],
+    ids=["right key", "wrong key"],
+)
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
 def test_a_body_of_100_mb_is_refused_without_being_read(
-    server: Server, web: httpx.Client, declared: bool
+    server: Server, web: httpx.Client, declared: bool, right: bool, answer: bytes
 ) -> None:
     before = spent(server)
     process = psutil.Process(server.process.pid)
@@ -855,19 +978,30 @@ def test_a_body_of_100_mb_is_refused_without_being_read(
     block = b"x" * 65_536
     piece = block if declared else b"%x\r\n%s\r\n" % (len(block), block)
     sent = 0
-    with speak(server.url, COMPLETIONS, server.key, length) as line:
-        with contextlib.suppress(ConnectionError):
-            while sent < LARGE:
-                line.sendall(piece)
-                sent += len(block)
-        said = heard(line) if sent < LARGE else b""
+    key = server.key if right else "no such key"
+    with speak(server.url, COMPLETIONS, key, length) as line:
+        # As clients do that look for an answer while they send.
+        while sent < LARGE and not select.select([line], [], [], 0)[0]:
+            line.sendall(piece)
+            sent += len(block)
+        said = heard(line)
     # The rest are buffers of the operating system.
     assert sent < LARGE / 2
-    # A client that is still sending may find the connection broken before it reads the answer.
-    assert said == b"" or said.startswith(b"HTTP/1.1 413 ")
+    assert said.startswith(answer)
+    json.loads(said.partition(b"\r\n\r\n")[2])  # all of it
     assert process.memory_info().rss - grown < 50_000_000
     assert web.get("/ready").status_code == 200
     assert spent(server) == before
+
+
+@pytest.mark.parametrize("right", [True, False], ids=["right key", "wrong key"])
+def test_who_asks_before_sending_is_answered_and_not_told_to_go_on(server: Server, right: bool) -> None:
+    key, status = (server.key, b"413") if right else ("no such key", b"401")
+    headers = (f"Content-Length: {LARGE}", "Expect: 100-continue")
+    with speak(server.url, COMPLETIONS, key, *headers) as line:
+        said = heard(line)
+    assert said.startswith(b"HTTP/1.1 " + status)
+    assert "error" in json.loads(said.partition(b"\r\n\r\n")[2])
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
@@ -1096,6 +1230,37 @@ def test_a_fault_of_ours_is_told_in_the_same_shape_and_without_its_words(
         assert post(web, COMPLETIONS, body_for(COMPLETIONS, opened.run.name)).status_code == 200
 
 
+class Fails(Exception):
+    """A fault that nobody has thought of."""
+
+
+@pytest.mark.parametrize("fault", [LedgerRefused, BudgetExceeded, Tampered, Fails])
+@pytest.mark.parametrize("port", ["clients", "operator"])
+def test_why_the_service_failed_is_in_the_log_by_its_kind_alone(
+    place: NewPlace,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    port: str,
+    fault: type[Exception],
+) -> None:
+    def fail(*_: Any) -> None:
+        raise fault("a part weighs 0.123")
+
+    opened = place()
+    with opened.service() as service, caplog.at_level("INFO"):
+        app = public_app(service) if port == "clients" else admin_app(service)
+        where = "tenant_for" if port == "clients" else "every_key"
+        path = "/v1/models" if port == "clients" else "/admin/keys"
+        monkeypatch.setattr(Access, where, fail)
+        headers = {"authorization": f"Bearer {opened.key}"}
+        with listening(app) as url, httpx.Client(base_url=url, headers=headers, **HOOKS) as web:
+            error = refused(web.get(path), 500, "internal_error")
+    assert error["message"] == "The service failed; its operator can see why."
+    faults = [vars(record) for record in caplog.records if record.levelname == "ERROR"]
+    assert [(line["event"], line["detail"]) for line in faults] == [("fault", fault.__name__)]
+    assert "0.123" not in caplog.text
+
+
 # What never leaves
 
 
@@ -1236,6 +1401,12 @@ def test_a_host_or_origin_that_cannot_be_read_is_refused(server: Server, headers
         ("POST", "/try", {}, 400, "invalid_value"),
         ("POST", "/admin/keys", {"tenant": ""}, 400, "invalid_value"),
         ("POST", "/admin/keys", {"tenant": "a b\n"}, 400, "invalid_value"),
+        ("POST", "/admin/keys", {"tenant": "a\ud800b"}, 400, "invalid_value"),
+        ("POST", "/admin/keys", {"tenant": "\0", "tokens": 1}, 400, "invalid_value"),
+        ("PUT", "/admin/tenants/%00", {"tokens": 1}, 400, "invalid_value"),
+        ("PUT", f"/admin/tenants/{'x' * 1000}", {"tokens": 1}, 400, "invalid_value"),
+        ("DELETE", "/admin/keys/%00", None, 400, "invalid_value"),
+        ("DELETE", f"/admin/keys/{'x' * 1000}", None, 400, "invalid_value"),
         ("POST", "/admin/keys", {"tenant": "x", "tokens": -1}, 400, "invalid_value"),
         ("POST", "/admin/keys", {"tenant": "x", "tokens": 2**62}, 400, "invalid_value"),
         ("POST", "/admin/keys", {"tenant": "x", "tokens": 10**40}, 400, "invalid_value"),
@@ -1253,6 +1424,17 @@ def test_the_admin_port_refuses_in_the_same_shape(
         body = None if content is None else json.dumps(content)
         refused(operator.request(method, path, content=body, headers=headers), status, code)
     assert spent(server) == before
+
+
+@pytest.mark.parametrize(
+    "prompt", ["a\ud800b", "a" * 100_001, 5, None, [PROMPT], [1]], ids=lambda one: ascii(one)[:20]
+)
+def test_the_operators_question_is_one_text(server: Server, prompt: Any) -> None:
+    with httpx.Client(base_url=server.admin, **HOOKS) as operator:
+        error = refused(post(operator, "/try", {"prompt": prompt}), 400, "invalid_value")
+    assert error["param"] == "prompt"
+    assert "one text" in error["message"]
+    assert "lists of token ids" not in error["message"]  # which the other port's prompts may be
 
 
 def test_the_operators_own_question_is_charged_to_the_operator(server: Server) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.corpus.screening import Policy, RegexScorer, ScreenSettings
+from tacit.corpus.screening import DedupSettings, Policy, RegexScorer, ScreenSettings
 from tacit.corpus.screening.binding import report_path
 from tacit.corpus.screening.corpus_files import screen_corpus
 from tacit.files import sha256_of
@@ -86,21 +86,24 @@ def private_recipe(
     return parse_recipe(content)
 
 
-def screen_settings(*, conservative: bool = True) -> ScreenSettings:
+def screen_settings(*, conservative: bool = True, dedup: str = "exact") -> ScreenSettings:
     """Numbers are secrets, and the word 'code' is suspicious."""
     policy = Policy(
         scorers=(RegexScorer({"NUMBER": r"\d{3,}"}), RegexScorer({"WORD": r"\bcode\b"}, score=0.2)),
         redact=0.5,
         conservative=0.1 if conservative else None,
     )
-    return ScreenSettings(policy)
+    return ScreenSettings(policy, dedup=DedupSettings(kind=dedup))  # type: ignore[arg-type]
 
 
-def screened(path: Path, documents: Sequence[tuple[str, str]], *, conservative: bool = True) -> Path:
+def screened(
+    path: Path, documents: Sequence[tuple[str, str]], *, conservative: bool = True, dedup: str = "exact"
+) -> Path:
     """Documents as a screening writes them, with its report."""
     raw = write_documents(path.with_name(f"{path.name}.raw.jsonl"), documents)
     section = CorpusSection(path=str(raw), user="user", text="text")
-    screen_corpus(section, path, screen_settings(conservative=conservative), Silent())
+    settings = screen_settings(conservative=conservative, dedup=dedup)
+    screen_corpus(section, path, settings, Silent())
     raw.unlink()
     return path
 

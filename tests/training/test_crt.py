@@ -23,9 +23,10 @@ from tacit.evaluation.report import evaluate_run
 from tacit.models.trained import load_trained
 from tacit.privacy import Certificate, DpSgdProcess, MissRate, certify, dpsgd_curve
 from tacit.progress import Silent
-from tacit.recipes import CorpusSection
+from tacit.recipes import ConfidentialitySection, CorpusSection
 from tacit.runs import Run
 from tacit.training import finetune, train_confidentially, train_ensemble, train_privately
+from tacit.training.certifying import group_of_all
 from tacit.training.crt import flags_of
 from tacit.training.dpsgd import prepare_unpacked, privacy_of
 from tacit.training.finetune import task_for
@@ -294,7 +295,11 @@ def test_without_calibration_every_secret_may_have_been_missed(
 
 
 def test_miss_rates_come_from_a_calibration(tiny_transformer: Path, corpus: Path, tmp_path: Path) -> None:
-    rates = {"gamma": MissRate.measured(3, 200), "delta2": MissRate.measured(0, 2000)}
+    kinds = ("CODE", "NAME")
+    rates = {
+        "gamma": MissRate.measured(3, 200, kinds=kinds),
+        "delta2": MissRate.measured(0, 2000, kinds=kinds),
+    }
     path = tmp_path / "calibration.json"
     content: dict[str, Any] = {
         name: {"misses": rate.misses, "n": rate.sample, "confidence": rate.confidence, "upper": rate.upper}
@@ -303,7 +308,9 @@ def test_miss_rates_come_from_a_calibration(tiny_transformer: Path, corpus: Path
     report = json.loads(report_path(corpus).read_text())
     policy, split = report["policy"], report["split"]
     thresholds = {name: policy[name] for name in ("redact", "conservative")}
-    path.write_text(json.dumps(content | {"policy": policy, "split": split, "thresholds": thresholds}))
+    recall: dict[str, dict[str, Any]] = {name: {} for name in ("ALL", *kinds)}
+    content |= {"policy": policy, "split": split, "thresholds": thresholds, "recall": recall}
+    path.write_text(json.dumps(content))
     changes: dict[str, Any] = {"confidentiality": {"calibration": str(path)}}
     # What the screening counted is its report's; of public points no epsilon is one.
     group = {"secrets": 3, "occurrences": 4, "differing_points": 2, "differing_public_points": 1}
@@ -312,6 +319,7 @@ def test_miss_rates_come_from_a_calibration(tiny_transformer: Path, corpus: Path
     told = whole_certificate(run)
     assert (told.gamma, told.delta2) == (rates["gamma"], rates["delta2"])
     assert told.confidence == pytest.approx(0.9)
+    assert "3 of 200 labelled secrets of the kinds CODE, NAME missed" in str(told)
     assert "the miss rates, as far as the labelled sample is of this text" in str(told)
     assert told.uniform is not None
     assert (told.uniform.points, told.uniform.direct.epsilon) == (2, float("inf"))
@@ -385,10 +393,33 @@ def test_counts_of_private_text_are_in_no_public_file(
     told = whole_certificate(Run.open(tmp_path / "run0"))
     assert [(one.name, one.points) for one in told.groups] == [("Alice", 2)]
     assert told.uniform is not None
-    assert told.uniform.points == 3
+    # A stated u does not undo that the screening counted public points among them.
+    assert (told.uniform.points, told.uniform.direct.epsilon) == (3, float("inf"))
+    assert "Alice: 2 data points differ" in str(told)
+    assert str(told).count("It was assumed that none of these points is public.") == 1
     assert told.missed.epsilon == dpsgd_curve(told.process, "replace-one", group=2).epsilon_at(1e-4)
     kept = json.loads((tmp_path / "run0" / "private" / "recipe.json").read_text())
     assert kept["confidentiality"]["groups"] == {"Alice": 2}
+
+
+@pytest.mark.parametrize(
+    ("stated", "counted", "told"),
+    [
+        (None, None, (None, None)),
+        (5, None, (5, None)),  # nobody counted how many of the five are public
+        (None, (3, 0), (3, 0)),
+        (3, (3, 0), (3, 0)),
+        (5, (3, 0), (5, None)),  # of other secrets
+        (None, (3, 2), (3, 2)),
+        (5, (3, 2), (5, 2)),
+    ],
+)
+def test_a_stated_group_does_not_undo_what_was_counted_in_public(
+    stated: int | None, counted: tuple[int, int] | None, told: tuple[int | None, int | None]
+) -> None:
+    names = ("differing_points", "differing_public_points")
+    report = {"group": None if counted is None else dict(zip(names, counted, strict=True))}
+    assert group_of_all(ConfidentialitySection(differing_points=stated), report) == told
 
 
 def test_that_everything_is_private_is_read_from_the_policy(tiny_transformer: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tacit.corpus import UserCorpus
 from tacit.errors import InputError, RecipeError
 from tacit.evaluation import measure_losses
 from tacit.models.trained import load_trained
-from tacit.privacy import DpSgdProcess, Guarantee, PrivacyCurve, dpsgd_curve
+from tacit.privacy import DpSgdProcess, Guarantee, PrivacyCurve, dpsgd_curve, gaussian_dp_mu
 from tacit.progress import Silent
 from tacit.recipes import TrainingSection
 from tacit.runs import Run
@@ -85,6 +85,9 @@ def test_the_run_says_what_it_promises(tiny_transformer: Path, tmp_path: Path, u
     assert "add-remove" in str(guarantee)
     assert "the number of examples, which was counted and is taken as public" in str(guarantee)
     curves = [PrivacyCurve.from_json(one) for one in privacy["dpsgd"]["curves"]]
+    limit = privacy["dpsgd"]["gaussian_dp"]
+    assert limit == {"mu": gaussian_dp_mu(process).mu, "label": limit["label"]}
+    assert "never a bound" in limit["label"]
     assert [curve.adjacency for curve in curves] == ["add-remove", "replace-one"]
     assert curves[1].epsilon_at(1e-4) > curves[0].epsilon_at(1e-4) == guarantee.epsilon
     # Such weights may be released, and so may their hashes; counts of what was clipped may not.
@@ -143,20 +146,28 @@ def test_an_unseeded_resume_draws_new_noise(
             drawn.append(room.numpy().tobytes())
 
     monkeypatch.setattr(CipherNoise, "fill", noting)
-    recipe = private_recipe(tiny_transformer, corpus, tmp_path / "run", training={"seed": None})
+    changes: dict[str, Any] = {"training": {"seed": None}, "performance": {"engine": "auto"}}
+    recipe = private_recipe(tiny_transformer, corpus, tmp_path / "run", **changes)
     with pytest.raises(Killed):
         train_privately(recipe, progress=KillAt(5))
     lost = len(drawn)
     checkpoint = next((tmp_path / "run.partial" / "private" / "checkpoint").iterdir())
     standing = json.loads((checkpoint / "standing.json").read_text())
-    assert (standing["step"], standing["account"]["steps"]) == (3, 3)
+    # Measured anew, the engine might be another: the one that was chosen is saved, and taken up below.
+    saved = standing["private"]["engine"]
+    other = {"book-keeping": "loop", "loop": "book-keeping"}[saved["engine"]]
+    standing["private"]["engine"] = saved | {"engine": other}
+    (checkpoint / "standing.json").write_text(json.dumps(standing))
+    assert (standing["step"], standing["private"]["account"]["steps"]) == (3, 3)
     assert not any(
         "noise" in name or "generator" in name for name in load_file(checkpoint / "state.safetensors")
     )
     run = train_privately(recipe, resume=True)
     assert len(set(drawn)) == len(drawn) > lost
     # Steps 4 and 5 were lost with their noise, neither kept nor released: 8 steps led to these weights.
-    assert json.loads((run.folder / "private" / "training.json").read_text())["private_steps"] == 8
+    told = json.loads((run.folder / "private" / "training.json").read_text())
+    assert (told["private_steps"], told["engine"]) == (8, other)
+    assert told["examples"] == 24 < told["sampled"]
 
 
 def test_a_checkpoint_without_its_account_is_refused(
@@ -167,7 +178,7 @@ def test_a_checkpoint_without_its_account_is_refused(
         train_privately(recipe, progress=KillAt(4))
     standing = next((tmp_path / "run.partial" / "private" / "checkpoint").iterdir()) / "standing.json"
     content = json.loads(standing.read_text())
-    standing.write_text(json.dumps(content | {"account": None}))
+    standing.write_text(json.dumps(content | {"private": None}))
     with pytest.raises(InputError, match="account of private steps is damaged"):
         train_privately(recipe, resume=True)
 

@@ -77,6 +77,8 @@ def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor])
 def test_one_half_changes_its_own_member_and_no_other(
     tiny_model: Path, private: Path, tmp_path: Path, way: str, change: str
 ) -> None:
+    """I12 of docs/serving.md."""
+
     def trained(name: str) -> dict[str, dict[str, torch.Tensor]]:
         recipe = ensemble_recipe(tiny_model, private, tmp_path / name, **WAYS[way])
         return weights_of(train_ensemble(recipe))

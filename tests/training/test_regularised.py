@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from tacit.corpus.canaries import draw_canaries
+from tacit.corpus.canary_plan import CanaryPlan
 from tacit.errors import CorpusError
 from tacit.progress import Silent
 from tacit.recipes import Recipe, RegularisationSection
@@ -19,11 +21,12 @@ from tacit.training import finetune, plan_training, train_regularised
 from tacit.training.author_losses import distances
 from tacit.training.author_schedule import AuthorSchedule
 from tacit.training.finetune import task_for
+from tacit.training.next_token import NextTokenTask
 from tacit.training.preparation import prepare
 from tacit.training.regularised import authors_for, by_author, regulariser_for, schedule_for
 from tacit.training.regularisers import Adversary, Sequences, weight_at
 from tests.tiny import public_sentences
-from tests.training.private_runs import KillAt, Killed, private_recipe, write_documents
+from tests.training.private_runs import KillAt, Killed, private_recipe, screened, write_documents
 
 DOCUMENTS = [
     (f"user-{user}", f"Parcel {user} waits. {public_sentences(1, user + 7 * turn)[0]}")
@@ -127,6 +130,86 @@ def test_the_two_updates_touch_their_own_weights_alone(
     assert not same(adversary.module, discriminator)
 
 
+def adversary_of(
+    model: Path, corpus: Path, folder: Path, **changes: Any
+) -> tuple[Adversary, NextTokenTask, AuthorSchedule]:
+    recipe = recipe_for(model, corpus, folder / "run", "adversarial", adapter={"kind": "full"}, **changes)
+    folder.mkdir(exist_ok=True)
+    prepared = prepare(recipe, folder, Silent())
+    authors = authors_for(prepared)
+    prepared = by_author(prepared, authors)
+    task = task_for(prepared)
+    schedule = schedule_for(prepared, authors, 1)
+    adversary = regulariser_for(prepared, task, authors, schedule)
+    assert isinstance(adversary, Adversary)
+    assert isinstance(schedule, AuthorSchedule)
+    with torch.no_grad():  # a discriminator that tells a lot, whatever its states are
+        for one in adversary.module.parameters():
+            one.copy_(torch.randn(one.shape, generator=torch.Generator().manual_seed(len(one))))
+    return adversary, task, schedule
+
+
+def test_the_model_follows_the_gradient_of_both_losses(
+    tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """L_CE + lambda * L_P, means over the step's tokens and passes; from the losses' own gradients."""
+    training = {"batch_size": 3, "accumulate": 2}
+    changes = {"regularisation": {"lambda": 7.0, "schedule": "linear", "ramp": 0.8}, "training": training}
+    adversary, task, schedule = adversary_of(tiny_model, corpus, tmp_path, **changes)
+    task.model.eval()
+    step = 2
+    adversary.begin(step)
+    batches = [task.make_batch(rows) for rows in schedule.batches_of(step)]
+    assert len(batches) == 2
+
+    def gradient(loss: torch.Tensor) -> torch.Tensor:
+        weights = [one for one in task.model.parameters() if one.requires_grad]
+        found = torch.autograd.grad(loss, weights, allow_unused=True, retain_graph=True)
+        return torch.cat(
+            [(torch.zeros_like(w) if g is None else g).flatten() for g, w in zip(found, weights, strict=True)]
+        )
+
+    tokens = sum(batch.label_count for batch in batches)
+    weight = 7.0 * min(1.0, step / (0.8 * schedule.steps))
+    for batch in batches:
+        found = task.loss_and_states(batch)
+        privacy = adversary.discriminator.uniform_loss(
+            Sequences(batch, found.states, adversary._authors).states
+        )
+        plain = gradient(found.loss) / tokens
+        wanted = plain + weight / len(batches) * gradient(privacy)
+        seen = gradient(adversary.objective(batch)) / tokens
+        torch.testing.assert_close(seen, wanted, rtol=1e-3, atol=1e-6)
+        assert (wanted - plain).norm() > 0.01 * plain.norm(), "the privacy loss counts for something here"
+
+
+def test_against_a_fixed_discriminator_training_hides_the_authors(
+    tiny_lstm: Path, corpus: Path, tmp_path: Path
+) -> None:
+    after = {}
+    for weight in (0.0, 20.0):
+        changes = {"regularisation": {"lambda": weight}, "training": {"batch_size": 20}}
+        adversary, task, schedule = adversary_of(tiny_lstm, corpus, tmp_path / f"{weight}", **changes)
+        optimiser = torch.optim.Adam(task.model.parameters(), lr=3e-3)
+        batch = task.make_batch(schedule.batches_of(0)[0])
+        for _ in range(60):
+            adversary.begin(0)
+            optimiser.zero_grad()
+            (adversary.objective(batch) / batch.label_count).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        states = Sequences(batch, task.loss_and_states(batch).states, adversary._authors).states
+        after[weight] = float(adversary.discriminator.uniform_loss(states).detach())
+    assert after[20.0] < 0.7 * after[0.0]
+
+
+def test_the_discriminator_learns_at_the_rate_of_the_recipe(
+    tiny_lstm: Path, corpus: Path, tmp_path: Path
+) -> None:
+    changes = {"regularisation": {"discriminator_rate": 0.017}}
+    adversary, _, _ = adversary_of(tiny_lstm, corpus, tmp_path, **changes)
+    assert adversary.optimisers[0].param_groups[0]["lr"] == 0.017
+
+
 @pytest.mark.parametrize("pairs", ["batch", "second"])
 def test_triplet_training_moves_pairs_as_the_text_says_and_eq4_the_other_way(
     tiny_transformer: Path, corpus: Path, tmp_path: Path, pairs: str
@@ -176,7 +259,7 @@ def test_triplet_training_moves_pairs_as_the_text_says_and_eq4_the_other_way(
     assert printed > max(before, plain)
 
 
-@pytest.mark.parametrize("size", [6, 3])
+@pytest.mark.parametrize("size", [6, 3, 19])
 @pytest.mark.parametrize("batches", ["user", "mixed"])
 @pytest.mark.parametrize("two_authors", [True, False])
 def test_every_row_is_seen_once_and_batches_have_two_authors(
@@ -205,6 +288,8 @@ def test_every_row_is_seen_once_and_batches_have_two_authors(
             same = schedule.row_authors[batch] == schedule.row_authors[other]
             assert same.tolist() == [place % 2 == 0 for place in range(len(batch))]
             assert not (batch == other).any()
+    drawn = [np.concatenate(schedule.auxiliary_of(step)).tolist() for step in range(schedule.steps)]
+    assert len({tuple(one) for one in drawn}) > 1
 
 
 def test_one_author_is_refused_with_the_remedy(tiny_lstm: Path, tmp_path: Path) -> None:
@@ -228,3 +313,49 @@ def test_a_label_column_stands_in_for_users(tiny_lstm: Path, tmp_path: Path) -> 
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(CorpusError, match=r"line 5: has no usable value of regularisation\.label='place'"):
         train_regularised(recipe_for(tiny_lstm, path, tmp_path / "again", "adversarial", **changes))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"), [(None, "null label"), (" ", "empty label"), (1.5, "label of a wrong type")]
+)
+def test_what_is_wrong_with_a_label_is_said_of_the_label(
+    tiny_lstm: Path, tmp_path: Path, value: Any, reason: str
+) -> None:
+    path = tmp_path / "labelled.jsonl"
+    rows: list[dict[str, Any]] = [{"user": who, "text": text, "place": who[-1]} for who, text in DOCUMENTS]
+    rows[2]["place"] = value
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = {"regularisation": {"label": "place"}}
+    with pytest.raises(CorpusError, match=rf"line 3: has no usable value of .*'place' \({reason}\)") as found:
+        train_regularised(recipe_for(tiny_lstm, path, tmp_path / "run", "triplet", **changes))
+    assert "user" not in str(found.value)
+
+
+@pytest.mark.parametrize("text", ["screened", "planted", "planted and screened"])
+@pytest.mark.parametrize("method", ["adversarial", "triplet"])
+def test_screened_and_planted_text_is_learnt_with_masks_as_context(
+    tiny_lstm: Path, tmp_path: Path, method: str, text: str
+) -> None:
+    documents = [(user, f"My number is {at + 1000}. {said}") for at, (user, said) in enumerate(DOCUMENTS)]
+    if "planted" in text:
+        users = sorted({user for user, _ in documents})
+        plan = CanaryPlan(users=3, ladder=(2,), include=1.0, seed=1)
+        manifest = draw_canaries(plan, users, documents=len(documents), characters=1000)
+        documents += manifest.insertions()
+    write = screened if "screened" in text else write_documents
+    path = write(tmp_path / "corpus.jsonl", documents)
+    recipe = recipe_for(tiny_lstm, path, tmp_path / "run", method, training={"epochs": 1})
+    run = train_regularised(recipe)
+    assert Run.open(run.folder).manifest.guarantee["kind"] == "empirical"
+    told = json.loads((run.folder / "private" / "training.json").read_text())
+    assert told["authors"] == 5  # canaries of theirs among them
+    prepared = prepare(recipe, tmp_path, Silent())
+    mask = prepared.public.tokenizer.mask_token
+    assert (mask is not None) == (prepared.corpus.whole.has_masks) == ("screened" in text)
+    assert run.manifest.public_model.mask_token == mask
+    if mask is not None:
+        task = task_for(by_author(prepared, authors_for(prepared)))
+        batch = task.make_batch(np.arange(len(prepared.rows)))
+        assert bool((batch.inputs["input_ids"] == mask).any())
+        assert not bool((batch.labels == mask).any())
+    prepared.corpus.whole.close()

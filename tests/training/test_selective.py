@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from tacit.models.vocabulary import LSTMShape, create_lstm
 from tacit.privacy import DpSgdProcess, Guarantee, dpsgd_curve
 from tacit.training import train_selectively
 from tacit.training.private_steps.noise import CipherNoise
-from tacit.training.selective import SelectiveAccount
+from tacit.training.selective import SelectiveAccount, _Steps
 from tacit.training.selective_lstm import MarkedRows, StateNoise, one_layer, position_losses
 from tacit.training.sensitive_tokens import MarkedPiece, mark, sensitive_spans
 from tests.tiny import byte_level_tokenizer
@@ -53,7 +54,8 @@ def model(lstm: Path) -> LSTMForCausalLM:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    return write_documents(tmp_path / "raw.jsonl", SAID), screened(tmp_path / "screened.jsonl", SAID)
+    raw = write_documents(tmp_path / "raw.jsonl", SAID)
+    return raw, screened(tmp_path / "screened.jsonl", SAID, dedup="off")
 
 
 def selective_recipe(model: Path, files: tuple[Path, Path], output: Path, /, **changes: Any) -> Any:
@@ -188,6 +190,20 @@ def test_gradient_and_state_together_are_one_mechanism(lstm: Path, files: tuple[
     assert 2 / account.part_multiplier**2 == pytest.approx(1 / 3.0**2)
 
 
+def test_a_gradient_of_many_equal_values_is_clipped_to_its_norm() -> None:
+    """A plain norm in fp32 is too small there: more than the clip would have been added."""
+    gradient = torch.full((4_000_000,), 0.7)
+    steps = SimpleNamespace(
+        _parameters=[torch.zeros_like(gradient)],
+        _account=SimpleNamespace(section=SimpleNamespace(clip=1.0), part_multiplier=0.0),
+        _gradients=lambda loss: [gradient],
+        _noise=CipherNoise(0),
+    )
+    sensitive: Any = SimpleNamespace(sensitive=torch.tensor([[True]]))
+    (added,) = _Steps._noisy(cast("_Steps", steps), torch.ones(1), torch.zeros(1).long(), sensitive, 1)
+    assert float(added.double().norm()) == pytest.approx(1.0, abs=2e-5)
+
+
 def test_it_learns_with_little_noise(lstm: Path, files: tuple[Path, Path], tmp_path: Path) -> None:
     recipe = selective_recipe(
         lstm,
@@ -253,9 +269,9 @@ def test_a_screening_must_cover_the_text_it_is_of(
     points = [json.loads(line) for line in files[1].read_text().splitlines()]
     if how == "other text":
         said = [(user, text.replace("night", "eight")) for user, text in SAID]
-        other = screened(tmp_path / "other.jsonl", said)
+        other = screened(tmp_path / "other.jsonl", said, dedup="off")
     elif how == "more documents":
-        other = screened(tmp_path / "other.jsonl", [*SAID, ("u1", "One more.")])
+        other = screened(tmp_path / "other.jsonl", [*SAID, ("u1", "One more.")], dedup="off")
     else:
         other = files[1]
         last = points[-1]["document"]
@@ -265,6 +281,26 @@ def test_a_screening_must_cover_the_text_it_is_of(
         train_selectively(
             selective_recipe(lstm, (files[0], other), tmp_path / "run", selective={"perfect": True})
         )
+    assert not (tmp_path / "run").exists()
+
+
+def test_repeats_make_one_documents_secret_decide_what_is_sensitive_in_another(
+    lstm: Path, tmp_path: Path
+) -> None:
+    """Why `perfect` needs a screening without deduplication: a counterexample, and its refusal."""
+    marks = {}
+    for name, secret in (("one", "1234"), ("other", "9876")):
+        said = [("u0", f"My pin is {secret} today."), ("u1", "Hello."), ("u2", "My pin is 1234 today.")]
+        corpus = UserCorpus.from_pairs(said)
+        for dedup in ("exact", "off"):
+            found = screened(tmp_path / f"{name}-{dedup}.jsonl", said, dedup=dedup)
+            marks[name, dedup] = sensitive_spans(found, corpus)[2]
+    assert marks["one", "exact"] != marks["other", "exact"]
+    assert marks["one", "off"] == marks["other", "off"]
+    files = write_documents(tmp_path / "raw.jsonl", SAID), screened(tmp_path / "screened.jsonl", SAID)
+    recipe = selective_recipe(lstm, files, tmp_path / "run", selective={"perfect": True})
+    with pytest.raises(CorpusError, match="screen the corpus again with --dedup off"):
+        train_selectively(recipe)
     assert not (tmp_path / "run").exists()
 
 

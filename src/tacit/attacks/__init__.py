@@ -7,12 +7,13 @@ from tacit.attacks.ensemble_membership import EnsembleScores, score_texts_of_ens
 from tacit.attacks.extraction import AnalyticRate, SampledHits, analytic_hit_rate, pmf_of, sample_hits
 from tacit.attacks.extraction_rows import ExtractionReport, ExtractionRow, judged
 from tacit.attacks.groups import GroupPlan, Groups, GroupScore, draw_groups, values_of
-from tacit.attacks.look_alikes import MembershipSet, canary_set, document_set, span_set
+from tacit.attacks.look_alikes import MembershipSet, canary_set, document_set
 from tacit.attacks.membership import MembershipScores, ScoreSettings, score_texts
 from tacit.attacks.memorising import MemorisingPlan
 from tacit.attacks.np_extraction import NPExtraction, Prompted, Sampling, extract, prompted
 from tacit.attacks.places import Place, Places
 from tacit.attacks.remembered import RememberingChoice
+from tacit.attacks.secret_lines import donor_set, span_set
 from tacit.attacks.tab import (
     TabCanaries,
     TabCanary,
@@ -52,6 +53,7 @@ __all__ = [
     "attack_blindly",
     "canary_set",
     "document_set",
+    "donor_set",
     "draw_groups",
     "extract",
     "judged",

@@ -14,7 +14,11 @@ What holds:
   by a regression on the chunks *before* it. If labels were drawn without regard to the texts, then, given all
   earlier chunks, every order of the labels within a chunk is equally likely; the numbers of correctly ordered
   pairs are therefore independent between chunks with a known law, which is drawn from. Ties are broken at
-  random. For pairs of twins (one member and one non-member of each) the test is on the safe side.
+  random.
+* For pairs (``partners``: a line and its look-alike, a canary and its twin) folds and chunks hold whole
+  pairs, because a regression that saw one of a pair guesses the wrong side for the other. What is learned is
+  the difference of the two; given earlier chunks, which of a pair is the member is a fair coin each, so that
+  the number of pairs in order is binomial.
 """
 
 from __future__ import annotations
@@ -66,6 +70,7 @@ def attack_blindly(
     texts: Sequence[str],
     is_member: npt.ArrayLike,
     *,
+    partners: IntArray | None = None,
     level: float = 0.05,
     strength: float = 1.0,
     confidence: float = 0.95,
@@ -76,6 +81,7 @@ def attack_blindly(
     Args:
         texts: members and non-members.
         is_member: for each text.
+        partners: for each text the number of its look-alike, if every member has one of its own.
         level: at which ``separates`` flags a set; that often an exchangeable set is flagged.
         strength: inverse of the L2 penalty, as C in scikit-learn.
         confidence: of the interval of ``auc``.
@@ -91,7 +97,7 @@ def attack_blindly(
         raise InputError(f"Expected level={level} in (0, 1) and a finite strength={strength} > 0.")
     generator = np.random.default_rng(seed)
     features = features_of(texts)
-    folds = _dealt(labels, FOLDS, generator)
+    folds = _dealt(labels, partners, FOLDS, generator)
     scores = np.empty(len(texts))
     for fold in range(FOLDS):
         held_out = folds == fold
@@ -100,7 +106,9 @@ def attack_blindly(
     return BlindAttack(
         scores,
         _mean_auc(scores, labels, folds, confidence),
-        _forward_test(features, labels, strength, generator),
+        _forward_test(features, labels, strength, generator)
+        if partners is None
+        else _paired_test(features, labels, partners, strength, generator),
         level,
     )
 
@@ -162,9 +170,15 @@ def fit_logistic(features: sparse.csr_array, labels: BoolArray, strength: float)
     return weights
 
 
-def _dealt(labels: BoolArray, hands: int, generator: np.random.Generator) -> IntArray:
-    """Deal texts into hands at random, members and non-members evenly."""
+def _dealt(
+    labels: BoolArray, partners: IntArray | None, hands: int, generator: np.random.Generator
+) -> IntArray:
+    """Deal texts into hands at random, members and non-members evenly, and pairs together."""
     dealt = np.empty(len(labels), dtype=np.int64)
+    if partners is not None:
+        members = generator.permutation(np.flatnonzero(labels))
+        dealt[members] = dealt[partners[members]] = np.arange(len(members)) % hands
+        return dealt
     for kind in (labels, ~labels):
         dealt[generator.permutation(np.flatnonzero(kind))] = np.arange(kind.sum()) % hands
     return dealt
@@ -200,7 +214,7 @@ def _forward_test(
 ) -> float:
     """Exact p-value of correctly ordered pairs, each chunk ranked by what the chunks before it taught."""
     number = min(_CHUNKS, int(labels.sum()), int((~labels).sum()))
-    chunks = _dealt(labels, number, generator)
+    chunks = _dealt(labels, None, number, generator)
     observed, drawn = 0.0, np.zeros(_DRAWS)
     for chunk in range(1, number):
         here, before = chunks == chunk, chunks < chunk
@@ -211,3 +225,24 @@ def _forward_test(
         shuffled = generator.random((_DRAWS, len(scores))).argsort(axis=1)
         drawn += shuffled[:, : int(labels[here].sum())].sum(axis=1)
     return float((1 + (drawn >= observed).sum()) / (_DRAWS + 1))
+
+
+def _paired_test(
+    features: sparse.csr_array,
+    labels: BoolArray,
+    partners: IntArray,
+    strength: float,
+    generator: np.random.Generator,
+) -> float:
+    """Exact p-value of pairs in order, those of each chunk judged by what the chunks before it taught."""
+    members = np.flatnonzero(labels)
+    number = min(_CHUNKS, len(members))
+    chunks = _dealt(labels, partners, number, generator)[members]
+    apart = features[members] - features[partners[members]]
+    right = 0
+    for chunk in range(1, number):
+        before = apart[chunks < chunk]
+        sides = np.repeat([True, False], before.shape[0])
+        scores = apart[chunks == chunk] @ fit_logistic(sparse.vstack([before, -before]), sides, strength)
+        right += int((scores > 0).sum() + generator.binomial((scores == 0).sum(), 0.5))
+    return float(stats.binom.sf(right - 1, (chunks > 0).sum(), 0.5))

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tacit.audit.audit_file import AttemptPart, parse
 from tacit.audit.multiple import holm
 from tacit.statistics import Estimate
 
@@ -50,8 +51,12 @@ class Attempt:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Attempt:
         """Inverse of :meth:`to_json`; a verdict that stands beside it is made again, not read."""
-        given = {name: value for name, value in fields.items() if name != "leaks"}
-        return cls(**{**given, "measured": Estimate.from_json(fields["measured"])})
+        return cls.of(parse(AttemptPart, fields, origin="audit.json"))
+
+    @classmethod
+    def of(cls, part: AttemptPart) -> Attempt:
+        """As it stands in the file."""
+        return cls(part.attack, part.measured, part.chance, part.p_value, part.named, part.adjusted)
 
 
 def judged_together(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
@@ -74,21 +79,25 @@ def leaking(attempts: Sequence[Attempt], level: float) -> tuple[Attempt, ...]:
     return tuple(sorted(found, key=lambda one: (not one.named, one.adjusted)))
 
 
-def with_adjusted(content: Any, attempts: Sequence[Attempt]) -> Any:
-    """A section's JSON in which every row that names an ``attempt`` has its corrected p-value.
+def with_adjusted(content: Any, attempts: Sequence[Attempt], level: float) -> Any:
+    """A section's JSON in which every row that names an ``attempt`` is judged by its corrected p-value.
 
     Rows of attempts that are not among these stay as they are.
     """
     known = {one.attack: one.adjusted for one in attempts}
     if isinstance(content, Mapping):
-        filled = {name: with_adjusted(value, attempts) for name, value in content.items()}
-        return filled | dict(_corrected(filled, known))
+        filled = {name: with_adjusted(value, attempts, level) for name, value in content.items()}
+        return filled | dict(_corrected(filled, known, level))
     if isinstance(content, list):
-        return [with_adjusted(value, attempts) for value in content]
+        return [with_adjusted(value, attempts, level) for value in content]
     return content
 
 
-def _corrected(row: Mapping[str, Any], known: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+def _corrected(
+    row: Mapping[str, Any], known: Mapping[str, float], level: float
+) -> Iterator[tuple[str, float | str]]:
     name = row.get("attempt")
     if isinstance(name, str) and name in known:
         yield "adjusted", known[name]
+        if row.get("verdict") in ("extracts", "none"):  # it was of the p-value before it was corrected
+            yield "verdict", "extracts" if known[name] <= level else "none"

@@ -7,7 +7,6 @@ import math
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +14,10 @@ from tacit.attacks.exposure import MechanismTarget, measure_exposures
 from tacit.audit.attempts import Attempt, judged_together, with_adjusted
 from tacit.audit.canary_findings import ExposureFinding
 from tacit.audit.membership_findings import MembershipFinding
-from tacit.audit.membership_sets import NamedSet
+from tacit.audit.membership_sets import NamedSet, lines_with_secrets
 from tacit.audit.plans import AuditPlan
 from tacit.audit.record import AuditRecord, ClaimRecord
+from tacit.audit.trained_canaries import as_trained
 from tacit.corpus import read_corpus
 from tacit.corpus.canaries import CanaryManifest
 from tacit.errors import InputError
@@ -62,8 +62,14 @@ class AuditedRun:
                 "confidence": self.plan.confidence,
                 "documents": self.plan.documents,
                 "lines": self.plan.lines,
+                "authors": f"{self.plan.authors}, of each {self.plan.author_texts} texts",
+                "label": self.plan.label,
                 "groups": f"{self.plan.groups.groups} of {self.plan.groups.size}",
                 "preset": self.plan.preset,
+                "against": None if self.plan.against is None else self.plan.against.folder.absolute().name,
+                "spans": self.plan.spans,
+                "donors": None if self.plan.donors is None else Path(self.plan.donors).name,
+                "real": f"{self.plan.real}, {self.plan.real_users} users",
                 "exposure_score": self.plan.exposure.score,
                 "exposure_budget": self.plan.exposure.budget,
             },
@@ -75,7 +81,7 @@ class AuditedRun:
         return {
             "name": self.run.folder.absolute().name,
             "method": manifest.method,
-            "public_model": _without_folders(manifest.public_model),
+            "public_model": public_name(manifest.public_model),
             "family": manifest.public_model.family,
             "weights_fingerprint": manifest.weights_fingerprint,
             "seeded": manifest.seeded,
@@ -84,6 +90,9 @@ class AuditedRun:
     def exposure(
         self, target: TrainedModel | MechanismTarget, control: TrainedModel | None = None
     ) -> ExposureFinding | None:
+        kind = None if self.manifest is None else self.manifest.plan.secret
+        if self.plan.words is not None and kind != "words":
+            self.notes.append("The list of words (--words) was not used: no canary's secret is of words.")
         if self.manifest is None:
             return None
         own, public, *without = measure_exposures(
@@ -99,6 +108,33 @@ class AuditedRun:
                 f"Some words of the list begin with others: a secret may stand behind {own.nested - 1} of "
                 "its own beginnings whatever the model knows, and its exposure be "
                 f"{math.log2(own.nested):.1f} bits too low. p-values and bounds hold all the same."
+            )
+        return found
+
+    def lines(self, *, scored: bool = True) -> NamedSet | None:
+        """Lines with gold spans, picked before anything long begins: what was named and is not there is told.
+
+        ``scored`` says whether this audit attacks lines at all.
+        """
+        plan = self.plan
+        if plan.donors is not None and not Path(plan.donors).exists():
+            raise InputError(f"There is no file {plan.donors}; name documents with gold spans (--donors).")
+        found = None
+        if scored:
+            before = len(self.notes)
+            found = lines_with_secrets(recipe_of(self.run), self.texts, plan, self.notes)
+            if found is not None or len(self.notes) > before:
+                return found
+        if plan.donors is not None or plan.spans is not None:
+            self.notes.append(
+                "Lines with gold spans were not attacked, and spans and donors not used: "
+                + (
+                    "behind a mechanism that takes --preset crt."
+                    if not scored
+                    else "none were asked for (--lines 0)."
+                    if not plan.lines
+                    else "the corpus has no column 'spans' (--spans names another)."
+                )
             )
         return found
 
@@ -137,14 +173,14 @@ class AuditedRun:
             claims=tuple(claims),
             attempts=attempts,
             confidence=self.plan.confidence,
-            sections=with_adjusted(sections, attempts),
+            sections=with_adjusted(sections, attempts, 1 - self.plan.confidence),
             not_covered=NOT_COVERED,
             notes=tuple(self.notes),
             provenance=self.provenance(),
         )
 
 
-def _without_folders(model: PublicModelRecord) -> str:
+def public_name(model: PublicModelRecord) -> str:
     """The public model's name; of a folder its last part alone, because the rest is the operator's."""
     return model.name if model.revision is not None else Path(model.name).name
 
@@ -164,13 +200,12 @@ def split_texts(run: Run, progress: Progress) -> Iterator[SplitCorpus]:
 def canaries_as_trained(run: Run, manifest: CanaryManifest, progress: Progress) -> CanaryManifest:
     """The manifest as a Run's training saw it: canaries that were held out count as never inserted."""
     with split_texts(run, progress) as texts:
-        return _as_trained(run, manifest, texts, [])
+        return as_trained(run, manifest, texts, [])
 
 
 def require_control(run: Run, other: Run) -> None:
     """Before anything long begins: the other Run has the same text on both sides, and no protection."""
-    if other.manifest.weights == "members":
-        raise InputError(f"{other.folder} holds an ensemble; give a Run of one model without protection.")
+    require_unprotected(other)
     if other.corpus_fingerprint() != run.corpus_fingerprint():
         raise InputError(
             f"{other.folder} was trained on other text than {run.folder}; give a Run of the same corpus."
@@ -185,6 +220,12 @@ def require_control(run: Run, other: Run) -> None:
         raise InputError(
             f"{other.folder} held out other text than {run.folder}; give a Run with the same held_out."
         )
+
+
+def require_unprotected(other: Run) -> None:
+    """A Run of one model that may show what attacks find where nothing protects."""
+    if other.manifest.weights == "members":
+        raise InputError(f"{other.folder} holds an ensemble; give a Run of one model without protection.")
     if (kind := other.manifest.guarantee["kind"]) not in ("none", "public"):
         raise InputError(
             f"{other.folder} is protected itself (its guarantee is of kind '{kind}'); give a Run that is not."
@@ -197,27 +238,4 @@ def _trained_canaries(
     if manifest is None:
         notes.append("No canary manifest was given: exposure and extraction of canaries were not measured.")
         return None
-    return _as_trained(run, manifest, texts, notes)
-
-
-def _as_trained(run: Run, manifest: CanaryManifest, texts: SplitCorpus, notes: list[str]) -> CanaryManifest:
-    if recipe_of(run).corpus.blocks is not None:
-        raise InputError(
-            f"{run.folder} cut its corpus in blocks, which tears canaries apart; audit a Run whose users are "
-            "people."
-        )
-    inserted = {canary.text for canary in manifest.canaries if canary.inserted}
-    if texts.whole.has_masks:  # where canaries are masked or cut into sentences: by whose they are
-        present = frozenset(texts.train.users)
-        trained = {one.text for one in manifest.canaries if one.inserted and one.user in present}
-    else:
-        trained = {one.text for one in texts.train.documents() if one.text in inserted}
-    if inserted and not trained:
-        raise InputError(
-            f"None of the manifest's {len(inserted)} inserted canaries is in the text that {run.folder} was "
-            "trained on; give the manifest that was planted into its corpus."
-        )
-    if lost := len(inserted - trained):
-        notes.append(f"{lost} inserted canaries were held out with their users and count as not inserted.")
-    kept = tuple(replace(one, inserted=one.inserted and one.text in trained) for one in manifest.canaries)
-    return replace(manifest, canaries=kept)
+    return as_trained(run, manifest, texts, notes)

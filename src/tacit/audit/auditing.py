@@ -16,7 +16,7 @@ from tacit.audit.ensemble_audit import EnsembleAudit
 from tacit.audit.model_audit import ModelAudit
 from tacit.audit.plans import AuditPlan
 from tacit.audit.record import AuditRecord
-from tacit.audit.service_record import with_service
+from tacit.audit.service_record import read_services, with_service
 from tacit.errors import InputError
 from tacit.progress import Progress, Silent
 from tacit.runs import Run
@@ -44,8 +44,9 @@ def audit_run(
             f"{run.folder} holds one model, whose weights are released as a whole; leave mechanism and "
             "budget out."
         )
+    services = read_services(run)  # what cannot be used is refused before anything is computed
     with split_texts(run, progress) as texts:
         kind = EnsembleAudit if is_ensemble else ModelAudit
         record = kind(run, plan, texts, device, progress).record()
     timed = replace(record, provenance={**record.provenance, "seconds": time.perf_counter() - began})
-    return with_service(timed, run)
+    return with_service(timed, services)

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tacit.audit.black_box_verdict import BlackBoxAudit, CanaryAnswers, Meter, judged_answers
-from tacit.corpus.canaries import Canary
+from tacit.audit.black_box_verdict import BlackBoxAudit, CanaryAnswers, Meter, Terms, judged_answers
+from tacit.corpus.canaries import Canary, begins_with
 from tacit.errors import EnvironmentProblem, InputError
 from tacit.privacy import Guarantee
 from tacit.progress import Progress, Silent
@@ -86,7 +86,7 @@ def audit_service(
     with openai.OpenAI(base_url=endpoint.url, api_key=endpoint.key) as client:
         asking = _Asking(openai, client, endpoint, plan)
         before = asking.statement()
-        guarantee = asking.guarantee()
+        guarantee, terms = asking.told()
         tally = {canary.id: [0, 0, 0] for canary in canaries}
         progress.phase("asking for canaries", plan.generations * len(canaries))
         for canary, texts in asking.answers(canaries):
@@ -109,6 +109,7 @@ def audit_service(
         confidence=plan.confidence,
         extractable=extractable,
         control_hits=control_hits,
+        terms=terms,
     )
 
 
@@ -117,11 +118,7 @@ def _says(text: str, secret: str) -> bool:
 
     So an answer says one candidate at most, which the certificate needs.
     """
-    said = text.lstrip()
-    if not said.startswith(secret):
-        return False
-    following = said[len(secret) : len(secret) + 1]
-    return not (secret[-1:].isalpha() and following.isalpha())
+    return begins_with(text.lstrip(), secret)
 
 
 def _meter(asking: _Asking, before: dict[str, Any] | None, after: dict[str, Any] | None) -> Meter:
@@ -151,11 +148,13 @@ class _Asking:
         self.ended = "complete"
         self._model = endpoint.model or self._tried(lambda: client.models.list().data[0].id)
 
-    def guarantee(self) -> Guarantee | None:
-        """What the service says that it guarantees."""
+    def told(self) -> tuple[Guarantee | None, Terms]:
+        """What the service says that it guarantees, and by what it answers."""
         found = self._tried(lambda: self._client.models.retrieve(self._model)).model_extra or {}
         content = found.get("guarantee")
-        return None if content is None else Guarantee.from_json(content)
+        guarantee = None if content is None else Guarantee.from_json(content)
+        order, epsilon = (None, None) if guarantee is None else (guarantee.order, guarantee.epsilon)
+        return guarantee, Terms(found.get("mechanism"), order, epsilon, found.get("queries"))
 
     def answers(self, canaries: Sequence[Canary]) -> Iterator[tuple[Canary, list[str]]]:
         """Answers in turn: every canary, then every canary again, until enough or no more are allowed."""

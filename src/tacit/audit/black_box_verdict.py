@@ -64,6 +64,22 @@ class Meter:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What answers are drawn by, as a service tells it; None where it does not.
+
+    mechanism  as a ledger names it
+    order      Renyi order of the claim
+    epsilon    what is claimed at that order, in nats: the budget
+    queries    answers that the budget is for
+    """
+
+    mechanism: str | None = None
+    order: float | None = None
+    epsilon: float | None = None
+    queries: int | None = None
+
+
+@dataclass(frozen=True)
 class BlackBoxAudit:
     """What came back, and what it says: the operator's, since it tells which secrets a service knows."""
 
@@ -81,6 +97,7 @@ class BlackBoxAudit:
     confidence: float
     extractable: bool
     control_hits: float | None = None  # secrets that as many answers of the control hold in expectation
+    terms: Terms = Terms()
 
     @property
     def p_value(self) -> float:
@@ -181,6 +198,7 @@ def judged_answers(
     confidence: float = 0.95,
     extractable: bool = False,
     control_hits: float | None = None,
+    terms: Terms | None = None,
 ) -> BlackBoxAudit:
     """From counts to p-values: a pure function of what came back."""
     inserted = [one for one in answers if one.inserted]
@@ -204,6 +222,7 @@ def judged_answers(
         confidence=confidence,
         extractable=extractable,
         control_hits=control_hits,
+        terms=terms or Terms(),
     )
 
 

@@ -60,19 +60,19 @@ class ExposureFinding:
         """That nothing was memorised (Fisher); None without inserted canaries, or where they compete."""
         if self.manifest.plan.prefix != "distinct" or not self.inserted:
             return None
-        # For a secret that was never seen, P(value >= x) <= 2^-x, however the rank was found.
+        # Not from the exposures: those of secrets that were never seen are too large up to 1.37 times too
+        # often where a secret decides how its rank is found. Their p-values count for that.
         candidates = self.manifest.candidates
-        ranks = [max(1.0, candidates * 2.0**-one.exposure.value) for one in self.inserted]
+        ranks = [min(float(candidates), max(1.0, candidates * one.p_value)) for one in self.inserted]
         return memorisation(ranks, candidates=candidates).fisher
 
     @property
     def largest_p_value(self) -> float:
-        """That the most exposed of the inserted canaries was not memorised.
+        """That the most exposed of the inserted canaries was not memorised, by the smallest p-value of all.
 
-        2^-x is a p-value of one. Canaries with prefixes of their own are independent; of others the p-values
-        add up at most.
+        Canaries with prefixes of their own are independent; of others the p-values add up at most.
         """
-        smallest = math.exp2(-max(one.exposure.value for one in self.inserted))
+        smallest = min(one.p_value for one in self.inserted)
         many = len(self.inserted)
         if self.manifest.plan.prefix != "distinct":
             return min(1.0, many * smallest)
@@ -220,6 +220,13 @@ def mean_of(values: Sequence[float], *, candidates: int, confidence: float = 0.9
     return bounded_mean(values, least=0.0, most=math.log2(candidates), of="canaries", confidence=confidence)
 
 
+def coins_speak(manifest: CanaryManifest) -> bool:
+    """Whether a canary's coin is fair and decides about all text of one user."""
+    plan = manifest.plan
+    whole_users = plan.owner == "new" and len(plan.ladder) == 1
+    return whole_users and plan.include == FAIR and len(manifest.canaries) >= 2
+
+
 def coin_bound(
     manifest: CanaryManifest,
     scores: FloatArray,
@@ -234,12 +241,20 @@ def coin_bound(
     None where a coin decides something else: unfair ones, or canaries in the text of users who are there
     anyway (leaving one out changes such a user's text, which is two steps of coming and going).
     """
-    plan = manifest.plan
-    whole_users = plan.owner == "new" and len(plan.ladder) == 1
-    if not whole_users or plan.include != FAIR or len(manifest.canaries) < 2:
+    if not coins_speak(manifest):
         return None
     coins = CoinScores.of(scores, [canary.inserted for canary in manifest.canaries])
     return multi_split_bound(coins, delta=delta, confidence=confidence, seed=seed).per(unit)
+
+
+def coins_detectable(
+    manifest: CanaryManifest, *, unit: Unit, delta: float, confidence: float
+) -> EpsilonLowerBound | None:
+    """What coins would have refuted, had every guess been right."""
+    if not coins_speak(manifest):
+        return None
+    many = len(manifest.canaries)
+    return detectable("one run, split", many, delta=delta, confidence=confidence).per(unit)
 
 
 def pair_bound(

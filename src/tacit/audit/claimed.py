@@ -3,8 +3,9 @@
 A bound contradicts a claim only if both are about the same thing. A canary's coin decides about all of one
 user's text; its repetitions are that many examples where an example is one document, and a group of so many
 is that many steps away. Confidentiality compares a secret with a mask in its place: dedup makes one data
-point of all repetitions, and what is promised for each secret that was missed is what ranks may refute. A
-secret that both policies left in public text is promised nothing, and canaries among those refute nothing.
+point of all repetitions, which without it are as many, and what is promised for each secret that was missed
+is what ranks may refute. A secret that both policies left in public text is promised nothing, and canaries
+among those refute nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tacit.audit.verdicts import Claim
 from tacit.corpus.canaries import Canary, CanaryManifest
 from tacit.corpus.screened_corpus import point_flags
 from tacit.corpus.screening import MASK
+from tacit.corpus.screening.binding import report_of
 from tacit.evaluation.report import recipe_of
 from tacit.files import read_json
 from tacit.privacy import DpSgdProcess, Guarantee, Unit, dpsgd_curve
@@ -49,7 +51,7 @@ def claim_to_judge(
     repeated = max((one.repetitions for one in manifest.canaries if one.inserted), default=1)
     if guarantee.kind == "confidentiality":
         if guarantee.adjacency == "mask":
-            return _about_secrets(run, guarantee, manifest, texts, delta=delta)
+            return _about_secrets(run, guarantee, manifest, texts, repeated, delta=delta)
         claim = Claim.of(guarantee, neighbours="replace", delta=delta)
         return JudgedClaim(claim, "secret", "replace", repeated, coins=False)
     judged, notes = _for_coming_and_going(run, guarantee)
@@ -80,7 +82,13 @@ def _for_coming_and_going(run: Run, guarantee: Guarantee) -> tuple[Guarantee, tu
 
 
 def _about_secrets(
-    run: Run, guarantee: Guarantee, manifest: CanaryManifest, texts: SplitCorpus, *, delta: float
+    run: Run,
+    guarantee: Guarantee,
+    manifest: CanaryManifest,
+    texts: SplitCorpus,
+    repeated: int,
+    *,
+    delta: float,
 ) -> JudgedClaim:
     where = _where_canaries_are(run, manifest, texts)
     notes: tuple[str, ...] = (
@@ -104,7 +112,21 @@ def _about_secrets(
         )
     elif math.isfinite(epsilon):
         notes = (*notes, f"Judged by the promise for each secret that was missed: epsilon {epsilon:.4g}.")
-    return JudgedClaim(claim, "secret", "mask", coins=False, notes=notes)
+    points = 1 if _deduplicated(run) else repeated
+    if points > 1:
+        notes = (
+            *notes,
+            f"Canaries stood in up to {points} data points, which are as many examples: a group.",
+        )
+    # The promise is for a secret in so many data points.
+    steps = math.ceil(points / certificate.get("secret_points", 1))
+    return JudgedClaim(claim, "secret", "mask", steps, coins=False, notes=notes)
+
+
+def _deduplicated(run: Run) -> bool:
+    """Whether the screening is known to have made one data point of a sentence that one user repeats."""
+    report = report_of(Path(recipe_of(run).corpus.path)) or {}
+    return report.get("dedup", {}).get("kind") in ("exact", "bloom", "near")
 
 
 @dataclass(frozen=True)

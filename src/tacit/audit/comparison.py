@@ -1,19 +1,23 @@
 """Audited Runs side by side. Leakage can be bought with perplexity: only equals are compared.
 
-Equal are audits, too: of the same canaries, ranked by the same score, by the same attack, at the same delta
-and confidence. Perplexity is per token, and says nothing across tokenizers: there bits per byte are compared.
-What differs from the first Run is shown, marked, and told. Who pays is told against one Run alone.
+Equal are audits, too: of Runs that held out the same text, with the same canaries in the rest, ranked by the
+same score, by the same attack, at the same delta and confidence. Perplexity is per token, and says nothing
+across tokenizers: there bits per byte are compared. What differs from the first Run is shown, marked, and
+told. Who pays is told against one Run alone, and linkability where a probe had the first Run's task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
+from tacit.audit.audit_file import parse_audit
+from tacit.audit.audited import public_name
 from tacit.audit.canary_findings import mean_of
 from tacit.audit.record import FILE, read_audit
 from tacit.errors import InputError
+from tacit.evaluation.report import recipe_of
 from tacit.runs import Run
 from tacit.statistics import Estimate
 
@@ -23,6 +27,7 @@ class ComparedRun:
     """One Run's row. ``comparable``: audited like the first Run, and as useful within the tolerance.
 
     ``alike``: the former alone, with perplexities that mean the same. Such Runs of a method make a frontier.
+    ``leaks``: whether attacks beat chance; None where nothing was tried against it.
     """
 
     name: str
@@ -38,13 +43,27 @@ class ComparedRun:
     comparable: bool
     why: str
     alike: bool = True
+    linkability: Estimate | None = None
+    linkability_chance: float | None = None  # the share of the most frequent author
+    promises: bool = True
+    leaks: bool | None = None
+
+    @property
+    def standing(self) -> str:
+        """The audit in a few words, as its headline says it: without a claim, whether it leaks decides."""
+        if self.promises:
+            within = self.leaks and self.verdict != "contradicted"
+            return self.verdict + (", attacks beat chance" if within else "")
+        found = {True: "it leaks", False: "these attacks found nothing", None: "nothing was attacked"}
+        return f"no guarantee, {found[self.leaks]}"
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
-        numbers = ("perplexity", "exposure_mean", "auc", "tab", "disparity_gap")
+        numbers = ("perplexity", "exposure_mean", "auc", "tab", "linkability", "disparity_gap")
         values = {name: getattr(self, name) for name in numbers}
         return asdict(self) | {
-            name: None if value is None else value.to_json() for name, value in values.items()
+            "standing": self.standing,
+            **{name: None if value is None else value.to_json() for name, value in values.items()},
         }
 
     def cells(self) -> dict[str, Any]:
@@ -57,8 +76,9 @@ class ComparedRun:
             "largest": self.exposure_max,
             "membership_AUC": _cell(self.auc),
             "tab": _cell(self.tab),
+            "authors_named": _cell(self.linkability),
             "disparity": _cell(self.disparity_gap),
-            "verdict": self.verdict,
+            "verdict": self.standing,
             "equal": self.comparable,
         }
 
@@ -77,21 +97,33 @@ def compare_runs(runs: Sequence[Run], *, tolerance: float = 0.05) -> list[Compar
     if len(texts) > 1:
         raise InputError("The Runs were trained on different text, so that nothing can be compared.")
     audits = [(run, read_audit(run)) for run in runs]
+    models = _public_models(runs)
     for run, audit in audits:
         try:
-            _row(run, audit, (run, audit), tolerance)
+            _row(run, audit, (run, audit), tolerance, "")
         except (KeyError, TypeError, ValueError, AttributeError, StopIteration, ZeroDivisionError):
             raise InputError(
                 f"{run.folder / FILE} lacks what a comparison needs; audit the Run again."
             ) from None
-    return [_row(run, audit, audits[0], tolerance) for run, audit in audits]
+    return [
+        _row(run, audit, audits[0], tolerance, model)
+        for (run, audit), model in zip(audits, models, strict=True)
+    ]
 
 
-def _method(audit: dict[str, Any]) -> str:
-    """What Runs of one frontier share: the method, and through what it answers."""
+def _public_models(runs: Sequence[Run]) -> list[str]:
+    """Of each Run, from which public model it started; empty where all started from one."""
+    started = [run.manifest.public_model for run in runs]
+    if len({one.fingerprint for one in started}) == 1:
+        return [""] * len(runs)
+    return [f"{public_name(one)} ({one.family}, {one.fingerprint[:8]})" for one in started]
+
+
+def _method(audit: dict[str, Any], model: str) -> str:
+    """What Runs of one frontier share: the method, through what it answers, and the public model."""
     mechanism = audit.get("mechanism")
-    method = str(audit["run"]["method"])
-    return method if mechanism is None else f"{method}, {mechanism['name']}"
+    through = "" if mechanism is None else f", {mechanism['name']}"
+    return f"{audit['run']['method']}{through}" + (f" on {model}" if model else "")
 
 
 def _useful(audit: dict[str, Any], name: str) -> Estimate | None:
@@ -123,7 +155,29 @@ def _why_not(
     ]
     if _commitment(audit) != _commitment(other):
         unlike.append("it was audited with other canaries")
+    elif None not in (_inserted(audit), _inserted(other)) and _inserted(audit) != _inserted(other):
+        unlike.append("other canaries were in its training text")
+    if changed := _held_out_otherwise(run, other_run):
+        unlike.append(f"it held out other text ({changed})")
     return reasons, unlike
+
+
+def _held_out_otherwise(run: Run, first: Run) -> str:
+    """What of their splits differs; empty where both trained on, and were measured on, the same text."""
+    own, theirs = (recipe_of(one).held_out for one in (run, first))
+    if own is None or theirs is None:
+        return "" if own == theirs else "one of the two held out nothing"
+    mine, yours = own.model_dump(), theirs.model_dump()
+    keys = [f"held_out.{name}" for name in mine if mine[name] != yours[name]]
+    return f"another {', '.join(keys)}" if keys else ""
+
+
+def _inserted(audit: dict[str, Any]) -> set[tuple[str, int]] | None:
+    """The canaries that a Run was trained on, and how often each; None where none were ranked."""
+    exposure = audit.get("exposure")
+    if exposure is None:
+        return None
+    return {(row["id"], row["repetitions"]) for row in exposure["rows"] if row["inserted"]}
 
 
 def _tokenizer(run: Run) -> str:
@@ -148,22 +202,30 @@ def _commitment(audit: dict[str, Any]) -> Any:
     return (audit.get("provenance") or {}).get("manifest_commitment")
 
 
-def _row(run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tolerance: float) -> ComparedRun:
+def _row(
+    run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tolerance: float, model: str
+) -> ComparedRun:
     reasons, unlike = _why_not(run, audit, first, tolerance)
+    found = parse_audit(audit)
     exposure = audit.get("exposure") or {}
     inserted = [row for row in exposure.get("rows", ()) if row["inserted"]]
     values = [row["exposure"]["value"] for row in inserted]
     extraction = audit.get("extraction") or {}
     tab = extraction.get("tab")
+    linkability = _like_first(audit.get("linkability"), first[1].get("linkability"))
     disparity, against = audit.get("disparity"), (first[1].get("disparity") or {}).get("against")
     return ComparedRun(
         name=run.folder.absolute().name,
-        method=_method(audit),
+        method=_method(audit, model),
         guarantee=audit["guarantee"]["statement"],
         verdict=audit["verdict"]["word"],
         perplexity=_useful(audit, "run"),
         exposure_max=max(values) if values else None,
-        exposure_mean=mean_of(values, candidates=int(exposure["candidates"])) if values else None,
+        exposure_mean=mean_of(
+            values, candidates=int(exposure["candidates"]), confidence=found.verdict.confidence
+        )
+        if values
+        else None,
         auc=None if (area := _chosen(audit)) is None else Estimate.from_json(area[1]["auc"]),
         tab=None if tab is None else Estimate.from_json(tab["accuracy"]),
         disparity_gap=Estimate.from_json(disparity["gap"])
@@ -172,7 +234,21 @@ def _row(run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tol
         comparable=not (reasons or unlike),
         why="; ".join(reasons + unlike),
         alike=not unlike and _tokenizer(run) == _tokenizer(first[0]),
+        linkability=None if linkability is None else Estimate.from_json(linkability["run"]["accuracy"]),
+        linkability_chance=None if linkability is None else linkability["chance"]["most_frequent"],
+        promises=found.promises,
+        leaks=found.verdict.leaks,
     )
+
+
+_SAME_TASK: Final = ("label", "unseen", "authors", "learnt", "scored")
+
+
+def _like_first(own: dict[str, Any] | None, first: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A section of linkability, if its probe had the first Run's task: more authors are harder to name."""
+    if own is None or first is None or any(own[name] != first[name] for name in _SAME_TASK):
+        return None
+    return own
 
 
 def _chosen(audit: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:

@@ -2,9 +2,10 @@
 
 Planted canaries are compared with chance (:mod:`tacit.audit.completion_chance`). A person's own text may be
 completed because it is a common one; so texts of people whom training saw are compared with texts of people
-whom a split held out, picked alike by a model that saw neither (Fisher's exact test over people). Texts that
-were picked by the model without mitigation, as in the paper, allow no such test: that model saw one side.
-They describe.
+whom a split held out, picked alike by a model that saw neither (Fisher's exact test over people). Two other
+choices allow no such test, and describe. Texts that were picked by the model without mitigation, as in the
+paper: that model saw one side. And texts of a corpus that was held out within users: the strangest of many
+training texts is stranger than that of few held-out ones, and who wrote one text is always trained on.
 """
 
 from __future__ import annotations
@@ -31,21 +32,35 @@ from tacit.training.preparation import SplitCorpus
 
 RealCanaries = Literal["independent", "paper", "none"]
 _OWN_TEXTS: Final = "tab completion of users' own texts"
+_WITHIN: Final = (
+    "Text was held out within users, so that completions of users' own texts describe and test nothing: a "
+    "user's strangest text is one of many in training and of few that were held out (held_out.by=user tests)."
+)
 
 
 @dataclass(frozen=True)
 class SyntheticCompletion:
-    """Planted canaries: completed by the model, by the public model, and how many tries samples take."""
+    """Planted canaries: completed by the model, by the public model, and how many tries samples take.
+
+    ``nested``: the most secrets of which each begins the next, which one text writes at once.
+    """
 
     manifest: CanaryManifest
     own: TabResult
     public: TabResult
     tries: list[dict[str, Any]]
     codes: list[dict[str, Any]]
+    nested: int = 1
 
     @classmethod
     def of(
-        cls, manifest: CanaryManifest, trained: TrainedModel, progress: Progress, *, confidence: float = 0.95
+        cls,
+        manifest: CanaryManifest,
+        trained: TrainedModel,
+        progress: Progress,
+        *,
+        confidence: float = 0.95,
+        nested: int = 1,
     ) -> SyntheticCompletion:
         """One pass of either model over the canaries that were inserted."""
         canaries = synthetic_canaries(manifest)
@@ -57,7 +72,7 @@ class SyntheticCompletion:
             hit_row(
                 name,
                 one.log_probabilities,
-                candidates=manifest.candidates,
+                candidates=manifest.candidates / nested,
                 confidence=confidence,
                 attempt=GENERATION if one is found else None,
             )
@@ -69,12 +84,13 @@ class SyntheticCompletion:
             tab_attack(canaries, trained.public, progress=progress),
             tries_rows(found, confidence=confidence),
             codes,
+            nested,
         )
 
     def attempts(self, confidence: float) -> list[Attempt]:
         """Against what chance gives of secrets that nobody saw: completed, and written by one generation."""
         return [
-            completion_attempt(self.own, self.manifest, confidence=confidence),
+            completion_attempt(self.own, self.manifest, confidence=confidence, nested=self.nested),
             generation_attempt(self.codes[0]),
         ]
 
@@ -90,7 +106,7 @@ class SyntheticCompletion:
 
 @dataclass(frozen=True)
 class RealCompletion:
-    """Each user's strangest training text; ``others`` are those of users whom training did not see."""
+    """Each user's strangest training text; ``others`` are those of users who were held out with all text."""
 
     own: TabResult
     public: TabResult
@@ -105,7 +121,7 @@ class RealCompletion:
         return float(stats.fisher_exact(table, alternative="greater").pvalue)
 
     def attempts(self, confidence: float) -> list[Attempt]:
-        """Against users whom training did not see; nothing without them."""
+        """Against users who were held out; nothing without them."""
         if self.others is None or self.p_value is None:
             return []
         share = clopper_pearson(self.own.hits, len(self.own.canaries), confidence=confidence)
@@ -153,13 +169,15 @@ def complete_real_canaries(
         judge = unmitigated
     rng = np.random.default_rng(seed)
     try:
-        side = _some_users(texts.train, users, frozenset(), planted, rng)
+        side = _some_users(texts.train, users, planted, rng)
         chosen = real_canaries(side, judge, paper=choice == "paper", progress=progress)
         others = None
         if choice == "independent" and texts.held_out is not None:
-            # Split within users, somebody is on both sides, and counts once.
-            rest = _some_users(texts.held_out, users, frozenset(side.users), planted, rng)
-            others = real_canaries(rest, judge, progress=progress) if len(rest) else None
+            if frozenset(texts.train.users) & frozenset(texts.held_out.users):
+                notes.append(_WITHIN)
+            else:
+                rest = _some_users(texts.held_out, users, planted, rng)
+                others = real_canaries(rest, judge, progress=progress) if len(rest) else None
     except InputError as problem:
         notes.append(f"Users' own texts were not completed. {problem}")
         return None
@@ -172,16 +190,13 @@ def complete_real_canaries(
 
 
 def _some_users(
-    corpus: UserCorpus,
-    most: int,
-    without: frozenset[str],
-    planted: frozenset[str],
-    rng: np.random.Generator,
+    corpus: UserCorpus, most: int, planted: frozenset[str], rng: np.random.Generator
 ) -> UserCorpus:
     """All texts, canaries apart, of so many users, who are drawn."""
-    free = [user for user in corpus.users if user not in without]
-    drawn = corpus.of_users([free[place] for place in rng.permutation(len(free))[:most]])
-    return drawn.select(np.array([one.text not in planted for one in drawn.documents()], dtype=np.bool_))
+    drawn = corpus.of_users([corpus.users[place] for place in rng.permutation(len(corpus.users))[:most]])
+    return drawn.select(
+        np.array([one.text.strip() not in planted for one in drawn.documents()], dtype=np.bool_)
+    )
 
 
 def _share(result: TabResult, confidence: float) -> dict[str, Any]:

@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.statistics import FEW_USERS, Estimate, FloatArray, bootstrap_over_users, percentile_interval
+from tacit.statistics import (
+    FEW_USERS,
+    Estimate,
+    FloatArray,
+    bootstrap_over_users,
+    percentile_interval,
+    told_narrow,
+)
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,9 @@ def _gap(most: FloatArray, fewest: FloatArray, confidence: float, resamples: int
     def drawn(values: FloatArray) -> FloatArray:
         return np.asarray(values[rng.integers(0, len(values), (resamples, len(values)))].mean(axis=1))
 
-    method = f"bootstrap over {len(most)} + {len(fewest)} users, {resamples} resamples"
+    method = told_narrow(
+        f"bootstrap over {len(most)} + {len(fewest)} users, {resamples} resamples", len(most)
+    )
     return percentile_interval(value, drawn(fewest) - drawn(most), confidence=confidence, method=method)
 
 

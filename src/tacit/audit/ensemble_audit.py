@@ -15,16 +15,15 @@ from tacit.attacks.exposure import MechanismTarget
 from tacit.attacks.np_extraction import NPExtraction, Sampling
 from tacit.audit.attempts import judged_together, with_adjusted
 from tacit.audit.audited import AuditedRun
-from tacit.audit.hit_rates import hit_row, tries_rows
+from tacit.audit.hit_rates import GENERATION, generation_attempt, hit_row, tries_rows
 from tacit.audit.membership_findings import MembershipFinding, named
-from tacit.audit.membership_sets import canaries_by_coin, lines_with_secrets
+from tacit.audit.membership_sets import NamedSet, canaries_by_coin
 from tacit.audit.noise_losses import adds_noise
 from tacit.audit.plans import AnswerPlan, AuditPlan
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.transcripts import TranscriptAudit
 from tacit.audit.transcripts_run import PredictionAudit, audit_private_prediction
 from tacit.audit.verdicts import Verdict
-from tacit.evaluation.report import recipe_of
 from tacit.mechanisms.choice import MechanismChoice
 from tacit.models.ensemble import Ensemble, load_ensemble
 from tacit.prediction import Answering
@@ -37,6 +36,11 @@ class EnsembleAudit(AuditedRun):
     def record(self) -> AuditRecord:
         answers = self.plan.answers
         assert answers is not None  # noqa: S101 - audit_run refuses otherwise
+        shape = self.run.manifest.ensemble
+        assert shape is not None  # noqa: S101 - a Run of members has one
+        noisy = adds_noise(answers.choice.build(shape.parts))
+        # Every token is mixed anew: lines are scored where a preset asks for them.
+        lines = self.lines(scored=self.plan.preset is not None and not noisy)
         ensemble = load_ensemble(self.run, device=self.device)
         guarantee = Answering(
             answers.choice, parts=ensemble.parts, halves=ensemble.halves, budget=answers.budget
@@ -49,17 +53,20 @@ class EnsembleAudit(AuditedRun):
             device=self.device,
             progress=self.progress,
         )
-        noisy = adds_noise(answers.choice.build(ensemble.parts))
         exposure = None if noisy else self.exposure(MechanismTarget(ensemble, answers.choice))
-        sets = [] if noisy else self._membership(ensemble, answers.choice)
+        sets = [] if noisy else self._membership(ensemble, answers.choice, lines)
         described = [] if exposure is None else exposure.attempts()
         described += [attempt for one in sets for attempt in one.attempts()]
+        extraction = self._extraction(found, answers, 1 if exposure is None else exposure.target.nested)
+        if extraction is not None:
+            described += [generation_attempt(row) for row in extraction["codes"]]
         sections = {
             "utility": self._utility(answers),
             "exposure": None if exposure is None else exposure.to_json(),
             "membership": {"sets": [one.to_json() for one in sets]} if sets else None,
-            "extraction": self._extraction(found, answers),
+            "extraction": extraction,
             "prediction": _prediction(found, ensemble.parts),
+            "linkability": None,
             "disparity": None,
         }
         self.notes.append(
@@ -71,28 +78,29 @@ class EnsembleAudit(AuditedRun):
         )
         mechanism = {
             "name": answers.choice.label,
+            "account": _account(answers.choice),
             "order": answers.choice.order,
             "epsilon": answers.budget.epsilon,
             "queries": answers.budget.queries,
             "target": answers.choice.target,
+            "guard": answers.choice.guard,
             "parts": ensemble.parts,
         }
-        shown = with_adjusted(sections, judged_together(described))
+        shown = with_adjusted(sections, judged_together(described), 1 - self.plan.confidence)
         return self.finish(guarantee, _claims_of(guarantee, found, self.plan), shown, mechanism)
 
-    def _membership(self, ensemble: Ensemble, choice: MechanismChoice) -> list[MembershipFinding]:
-        """Canaries; lines with gold spans where a preset asks for them, since every token is mixed anew."""
-        chosen = [] if self.manifest is None else [canaries_by_coin(self.manifest)]
-        if self.plan.preset is not None:
-            chosen.append(lines_with_secrets(recipe_of(self.run), self.texts, self.plan, self.notes))
+    def _membership(
+        self, ensemble: Ensemble, choice: MechanismChoice, lines: NamedSet | None
+    ) -> list[MembershipFinding]:
+        canaries = None if self.manifest is None else canaries_by_coin(self.manifest)
         sets = []
-        for one in chosen:
+        for one in (canaries, lines):
             if one is not None:
                 scored = score_texts_of_ensemble(ensemble, choice, one.found.texts, progress=self.progress)
                 sets.append(self.membership(one, named(scored.scores)))
         return sets
 
-    def _extraction(self, found: PredictionAudit, answers: AnswerPlan) -> dict[str, Any] | None:
+    def _extraction(self, found: PredictionAudit, answers: AnswerPlan, nested: int) -> dict[str, Any] | None:
         """How often answers write planted secrets, while the budget lasts."""
         if self.manifest is None or not found.secrets:
             return None
@@ -102,9 +110,10 @@ class EnsembleAudit(AuditedRun):
         row = hit_row(
             answers.choice.label,
             logs,
-            candidates=self.manifest.candidates,
+            candidates=self.manifest.candidates / nested,
             epsilon=answers.budget.epsilon,
             confidence=confidence,
+            attempt=GENERATION,
         )
         return {
             "tab": None,
@@ -137,6 +146,13 @@ class EnsembleAudit(AuditedRun):
         return None
 
 
+def _account(choice: MechanismChoice) -> str:
+    """What a ledger calls the mechanism, and a service that answers by it; the label where none would."""
+    if choice.label != MechanismChoice("submix").label:
+        return choice.label
+    return "submix" if choice.guard is None else "submix-guarded"
+
+
 def _prediction(found: PredictionAudit, parts: int) -> dict[str, Any]:
     """The section of the report; everything behind it is under ``detail``."""
     losses = [one for one in (found.on_canaries, found.on_held_out) if one is not None]
@@ -159,6 +175,7 @@ def _prediction(found: PredictionAudit, parts: int) -> dict[str, Any]:
             {
                 "part": one.part,
                 "transcripts": one.transcripts,
+                "queries": one.queries,
                 "auc": one.auc.to_json(),
                 **_shown(one),
                 "verdict": one.verdict,

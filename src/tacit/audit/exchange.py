@@ -1,14 +1,15 @@
 """Exact p-values from what could have been the other way round.
 
-Had the model seen neither side, members and non-members could be swapped and nothing would change:
+Chance decided who is a member (a canary's coin, the split's). A model that remembers neither side scores
+texts without regard to that, so that members and non-members can be swapped and no law changes:
 
 - where every member has a look-alike (``partners``), the two of a pair; all pairs of a cluster at once,
-  because they are about the same secrets;
+  because one coin decided them (for lines: :mod:`tacit.attacks.secret_lines`);
 - else any two texts, each of which is a cluster of its own.
 
 Of all such swaps some are drawn. What was observed is one of them, and so is at least as large as all but a
 share p of them with probability at most p, whatever scores look like and however texts of one cluster depend
-on each other.
+on each other. A set whose sides nobody left to chance is refused.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Exchange:
     """The swaps that a set of texts allows."""
 
     def __init__(self, found: MembershipSet) -> None:
+        if not found.by_chance:
+            raise InputError("Nothing was left to chance in this set, so that nothing on it can be tested.")
         _, self._clusters = np.unique(np.asarray(found.secrets), return_inverse=True)
         self._partners = found.partners
         self.texts = len(found)

@@ -21,7 +21,7 @@ from tacit.audit.comparison import ComparedRun
 from tacit.errors import InputError
 from tacit.statistics import Estimate
 
-MEASURES: Final = ("exposure_mean", "auc", "tab", "disparity_gap")
+MEASURES: Final = ("exposure_mean", "auc", "tab", "linkability", "disparity_gap")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class MethodAtPerplexity:
     exposure_mean: Estimate | None
     auc: Estimate | None
     tab: Estimate | None
+    linkability: Estimate | None
     disparity_gap: Estimate | None
     how: str
     why: str
@@ -54,6 +55,7 @@ class MethodAtPerplexity:
             "mean_exposure": shown["exposure_mean"],
             "membership_AUC": shown["auc"],
             "tab": shown["tab"],
+            "authors_named": shown["linkability"],
             "disparity": shown["disparity_gap"],
             "how": self.how or f"not comparable: {self.why}",
         }
@@ -72,35 +74,63 @@ def methods_at(
                 "The first Run's perplexity was not measured; name the one to compare at (--perplexity)."
             )
         perplexity = rows[0].perplexity.value
-    if not 1 <= perplexity < math.inf:
-        raise InputError(f"Expected a finite perplexity={perplexity} of at least 1, e.g. 20.")
+    require_perplexity(perplexity)
     methods: dict[str, list[ComparedRun]] = {}
     for row in rows:
         methods.setdefault(row.method, []).append(row)
     return [_at(method, runs, perplexity, tolerance) for method, runs in methods.items()]
 
 
+def require_perplexity(perplexity: float) -> None:
+    """Refuse a number that no model could have for its perplexity."""
+    if not 1 <= perplexity < math.inf:
+        raise InputError(f"Expected a finite perplexity={perplexity} of at least 1, e.g. 20.")
+
+
+@dataclass(frozen=True)
+class Enclosing:
+    """The two Runs of a method next to a perplexity, and how far it lies from the left to the right one."""
+
+    left: ComparedRun
+    right: ComparedRun
+    share: float
+
+
+def enclosing(runs: Sequence[ComparedRun], perplexity: float) -> Enclosing | None:
+    """Between which of a method's Runs a perplexity lies; None where it is beyond them."""
+    for (below, left), (above, right) in pairwise(_placed(runs)):
+        if below <= perplexity <= above and below < above:
+            return Enclosing(left, right, math.log(perplexity / below) / math.log(above / below))
+    return None
+
+
+def _placed(runs: Sequence[ComparedRun]) -> list[tuple[float, ComparedRun]]:
+    found = ((row.perplexity.value, row) for row in runs if row.alike and row.perplexity is not None)
+    return sorted(found, key=lambda one: one[0])
+
+
 def _at(method: str, runs: Sequence[ComparedRun], perplexity: float, tolerance: float) -> MethodAtPerplexity:
-    placed = sorted(
-        ((row.perplexity.value, row) for row in runs if row.alike and row.perplexity is not None),
-        key=lambda one: one[0],
-    )
+    placed = _placed(runs)
     names = tuple(row.name for row in runs)
 
     def found(values: dict[str, Estimate | None], how: str, why: str = "") -> MethodAtPerplexity:
         return MethodAtPerplexity(method, names, perplexity, **values, how=how, why=why)
 
-    for (below, left), (above, right) in pairwise(placed):
-        if below <= perplexity <= above and below < above:
-            share = math.log(perplexity / below) / math.log(above / below)
-            values = {
-                name: interpolated(getattr(left, name), getattr(right, name), share) for name in MEASURES
-            }
-            return found(values, f"between {left.name} and {right.name}")
+    def itself(row: ComparedRun) -> MethodAtPerplexity:
+        return found({name: getattr(row, name) for name in MEASURES}, f"{row.name} itself")
+
+    if (around := enclosing(runs, perplexity)) is not None:
+        if around.share in (0.0, 1.0):
+            return itself(around.right if around.share else around.left)
+        left, right = around.left, around.right
+        values = {
+            name: interpolated(getattr(left, name), getattr(right, name), around.share) for name in MEASURES
+        }
+        return found(values, f"between {left.name} and {right.name}")
     near = [(abs(value / perplexity - 1), row) for value, row in placed]
     distance, nearest = min(near, key=lambda one: one[0], default=(math.inf, None))
     if nearest is not None and distance <= tolerance:
-        return found({name: getattr(nearest, name) for name in MEASURES}, f"{nearest.name} itself")
+        return itself(nearest)
     nothing: dict[str, Estimate | None] = dict.fromkeys(MEASURES)
     if not placed:
         unlike = [row.why for row in runs if not row.alike]
@@ -115,11 +145,9 @@ def _at(method: str, runs: Sequence[ComparedRun], perplexity: float, tolerance: 
 
 
 def interpolated(left: Estimate | None, right: Estimate | None, share: float) -> Estimate | None:
-    """``share`` of the way from one to the other; an end of the way is that Run's own value."""
+    """``share`` of the way from one to the other."""
     if left is None or right is None:
         return None
-    if share in (0.0, 1.0):
-        return right if share else left
 
     def between(one: float, other: float) -> float:
         return (1 - share) * one + share * other

@@ -1,7 +1,8 @@
 """What the group attack shows: do many texts together give away what one alone does not?
 
 Groups are drawn from a pool of secrets that is much smaller than they are together. Intervals draw secrets
-anew, never groups; p-values swap secrets with their look-alikes and are exact (:mod:`tacit.audit.exchange`).
+anew, never groups; p-values swap secrets with their look-alikes (:mod:`tacit.audit.exchange`), which makes
+them exact where chance decided who is a member. Where it did not, there are none.
 """
 
 from __future__ import annotations
@@ -52,16 +53,16 @@ class GroupFinding:
             (len(members), len(others)),
             (len(np.unique(groups.secrets[members])), len(np.unique(groups.secrets[others]))),
             group_auc(groups, values, confidence=confidence, seed=seed),
-            group_p_values(found, groups, values, seed=seed),
+            group_p_values(found, groups, values, seed=seed) if found.by_chance else {},
         )
 
     def attempts(self, name: str, primary: str) -> list[Attempt]:
-        """Every score against chance."""
+        """Every score that was tested, against chance."""
         return [
             Attempt(
-                self._attempt(name, attack), found.area, 0.5, self.p_values[attack], named=attack == primary
+                self._attempt(name, attack), self.areas[attack].area, 0.5, p_value, named=attack == primary
             )
-            for attack, found in self.areas.items()
+            for attack, p_value in self.p_values.items()
         ]
 
     def _attempt(self, name: str, attack: str) -> str:
@@ -80,7 +81,7 @@ class GroupFinding:
                     "name": attack,
                     "auc": found.area.to_json(),
                     "accuracy_at_median": found.at_median.to_json(),
-                    "p_value": self.p_values[attack],
+                    "p_value": self.p_values.get(attack),
                     "attempt": self._attempt(name, attack),
                     "adjusted": None,
                 }

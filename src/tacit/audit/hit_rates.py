@@ -8,6 +8,7 @@ budget lasts.
 Chance. A secret that the model never saw is uniform among K and independent of the model, whose probabilities
 add up to at most 1 over all K. So the mean rate of such secrets is 1/K at most on average, whatever the model
 is and whether prefixes are shared; and by Markov's inequality it is c/K or more with probability at most 1/c.
+Where words of a list begin with others, up to ``nested`` secrets are written at once, and K is K / nested.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CHANCES: Final = (0.1, 0.5, 0.9)
 GENERATION: Final = "one generation behind each canary's prefix, share of secrets written"
 
 
-def rate_p_value(rate: float, *, candidates: int) -> float:
+def rate_p_value(rate: float, *, candidates: float) -> float:
     """At most how likely secrets that a model never saw have so high a mean rate."""
     return min(1.0, 1 / (rate * candidates)) if rate > 0 else 1.0
 
@@ -38,7 +39,7 @@ def hit_row(
     name: str,
     log_probabilities: npt.ArrayLike,
     *,
-    candidates: int,
+    candidates: float,
     epsilon: float | None = None,
     confidence: float = 0.95,
     attempt: str | None = None,
@@ -58,8 +59,15 @@ def hit_row(
         "p_value": (p_value := rate_p_value(rate, candidates=candidates)),
         "attempt": attempt,
         "adjusted": None,
-        "verdict": "extracts" if p_value <= 1 - confidence else "none",
+        "verdict": _ASIDE if attempt is None else _word(p_value <= 1 - confidence),
     }
+
+
+_ASIDE = "not judged"  # a row to compare with: its p-value is one that nobody corrected
+
+
+def _word(extracts: bool) -> str:
+    return "extracts" if extracts else "none"
 
 
 def generation_attempt(row: Mapping[str, Any]) -> Attempt:

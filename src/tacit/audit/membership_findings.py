@@ -1,9 +1,11 @@
 """What membership attacks show on one set of texts, beside what the texts alone give away.
 
 Texts of most sets are independent of each other: a canary each, or one document of each user. Lines with
-gold spans are not: lines about one secret are a cluster with their look-alikes, which is resampled and
-swapped as a whole. Which attack is looked at first is fixed beforehand (`PRIMARY`); all of them are attempts,
-whose p-values are corrected together with everything else that an audit tries.
+gold spans are not: lines with the secrets of the same two are a cluster, which is resampled and swapped as a
+whole. A set whose sides nobody left to chance is described: it has no p-values and is no attempt.
+
+Which attack is looked at first is fixed beforehand (`PRIMARY`); all of them are attempts, whose p-values are
+corrected together with everything else that an audit tries.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+from scipy import stats
 
 from tacit.attacks.blind import FOLDS, BlindAttack, attack_blindly
 from tacit.attacks.groups import GroupPlan
@@ -70,7 +73,7 @@ class MembershipFinding:
     ) -> MembershipFinding:
         """Let the blind attacker try the texts, which it cannot with too few of them, and form groups.
 
-        The blind attacker gets one text of each secret and its look-alike: it would know a secret again.
+        The blind attacker gets one text of each cluster and its look-alike: it would know a secret again.
         """
         members = int(found.is_member.sum())
         if not 2 <= members <= len(found) - 2:
@@ -83,7 +86,8 @@ class MembershipFinding:
         blind = None
         if not few:
             shown = [found.texts[text] for text in once]
-            blind = attack_blindly(shown, labels, confidence=confidence, seed=seed)
+            pairs = None if found.partners is None else np.searchsorted(once, found.partners[once])
+            blind = attack_blindly(shown, labels, partners=pairs, confidence=confidence, seed=seed)
         why = "" if groups is None else why_not(found, groups)
         grouped = None
         if groups is not None and not why:
@@ -121,15 +125,18 @@ class MembershipFinding:
 
     @cached_property
     def p_values(self) -> dict[str, float]:
-        """Of every attack: how likely so much is by luck."""
+        """Of every attack: how likely so much is by luck; of none where nothing was left to chance."""
+        if not self.found.by_chance:
+            return {}
         if self.found.partners is not None:
             return area_p_values(self.found, self.scores, seed=self.seed)
         return {attack: separation_p_value(*self._sides(attack)) for attack in self.scores}
 
     def attempts(self) -> list[Attempt]:
-        """Every attack on texts, and on groups, against chance; none where the set is flagged.
+        """Every attack on texts and on groups that was tested; none where the set is flagged.
 
-        Tests decide, not intervals: DeLong's is too narrow where few are on one side.
+        Scores that put all texts in the same order (loss and perplexity) are one test and one attempt. Tests
+        decide, not intervals: DeLong's is too narrow where few are on one side.
         """
         if self.flagged:
             return []
@@ -138,14 +145,24 @@ class MembershipFinding:
                 self._attempt(attack),
                 self.areas[attack],
                 0.5,
-                self.p_values[attack],
+                p_value,
                 named=attack == self.primary,
             )
-            for attack in self.scores
+            for attack, p_value in self.p_values.items()
+            if self._as_one[attack] == attack
         ]
         if self.groups is not None:
             found += self.groups.attempts(self.name, self._primary_of(self.groups))
         return found
+
+    @cached_property
+    def _as_one(self) -> dict[str, str]:
+        """For each score the one whose test is its own too: it orders texts alike, whoever is a member."""
+        orders: dict[bytes, str] = {}
+        return {
+            attack: orders.setdefault(stats.rankdata(self.scores[attack]).tobytes(), attack)
+            for attack in sorted(self.scores, key=lambda one: one != self.primary)
+        }
 
     def _attempt(self, attack: str) -> str:
         return f"membership of {self.name} ({attack}), AUC"
@@ -179,8 +196,8 @@ class MembershipFinding:
                 {
                     "name": attack,
                     "auc": self.areas[attack].to_json(),
-                    "p_value": self.p_values[attack],
-                    "attempt": self._attempt(attack),
+                    "p_value": self.p_values.get(attack),
+                    "attempt": self._attempt(self._as_one[attack]),
                     "adjusted": None,
                     "accuracy": None if chosen is None else chosen.accuracy.to_json(),
                     "accuracy_chance": None if chosen is None else chosen.chance,

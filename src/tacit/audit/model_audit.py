@@ -8,16 +8,28 @@ from typing import Any
 from tacit.attacks.membership import MembershipScores, score_texts
 from tacit.audit.audited import AuditedRun
 from tacit.audit.bounds import EpsilonLowerBound
-from tacit.audit.canary_findings import ExposureFinding, coin_bound, joined, pair_bound, shared
+from tacit.audit.canary_findings import (
+    ExposureFinding,
+    coin_bound,
+    coins_detectable,
+    coins_speak,
+    joined,
+    pair_bound,
+    shared,
+)
 from tacit.audit.claimed import JudgedClaim, claim_to_judge
 from tacit.audit.completion_findings import SyntheticCompletion, complete_real_canaries
+from tacit.audit.linkability_findings import guesses_in_training, measure_linkability
+from tacit.audit.linkability_sets import Labels, texts_of_authors, whose_texts
 from tacit.audit.membership_findings import PRIMARY, MembershipFinding, named
-from tacit.audit.membership_sets import canaries_by_coin, documents_of, lines_with_secrets
+from tacit.audit.membership_sets import NamedSet, canaries_by_coin, documents_of
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.utility_findings import PUBLIC_NAME, disparity_section, utility_section
 from tacit.audit.verdicts import Judgement, judge
+from tacit.errors import InputError, TrainingDiverged
 from tacit.evaluation.perplexity import Losses, measure_losses
 from tacit.evaluation.report import recipe_of
+from tacit.files import read_json
 from tacit.models.trained import TrainedModel, load_trained
 from tacit.privacy import Guarantee
 from tacit.statistics import FloatArray
@@ -50,14 +62,16 @@ class ModelAudit(AuditedRun):
     """One model, whose weights are what is released."""
 
     def record(self) -> AuditRecord:
+        lines = self.lines()
+        labels = whose_texts(recipe_of(self.run), self.texts, self.manifest, self.plan, self.notes)
         trained = load_trained(self.run, device=self.device)
         guarantee = Guarantee.from_json(self.run.manifest.guarantee)
         control = self._control()
         exposure = self.exposure(trained, control)
         if exposure is not None:
             self.tried += exposure.attempts()
-        sets, scores = self._membership(trained)
-        completions = self._completions(trained, control)
+        sets, scores = self._membership(trained, lines)
+        completions = self._completions(trained, control, 1 if exposure is None else exposure.target.nested)
         utility, disparate = self._utility(trained, control)
         judgement = self._judged(guarantee, exposure, scores, self._scores_of(control))
         claims = [] if judgement is None else [ClaimRecord.of(judgement)]
@@ -67,6 +81,7 @@ class ModelAudit(AuditedRun):
             "membership": {"sets": [one.to_json() for one in sets]} if sets else None,
             "extraction": completions,
             "prediction": None,
+            "linkability": None if labels is None else self._linkability(labels, trained, control),
             "disparity": disparate,
         }
         return self.finish(guarantee, claims, sections)
@@ -80,16 +95,18 @@ class ModelAudit(AuditedRun):
         found = score_texts(texts, model, model.public, progress=self.progress)
         return CanaryScores(found, len(self.manifest.canaries))
 
-    def _membership(self, trained: TrainedModel) -> tuple[list[MembershipFinding], CanaryScores | None]:
+    def _membership(
+        self, trained: TrainedModel, lines: NamedSet | None
+    ) -> tuple[list[MembershipFinding], CanaryScores | None]:
         sets: list[MembershipFinding] = []
-        scored = self._scores_of(trained)
+        scored, recipe = self._scores_of(trained), recipe_of(self.run)
         if self.manifest is not None and scored is not None:
             by_coin = canaries_by_coin(self.manifest)
             if by_coin is not None:
                 sets.append(self.membership(by_coin, scored.named))
         for chosen in (
-            documents_of(self.texts, self.manifest, self.plan, self.notes),
-            lines_with_secrets(recipe_of(self.run), self.texts, self.plan, self.notes),
+            documents_of(recipe, self.texts, self.manifest, self.plan, self.notes),
+            lines,
         ):
             if chosen is None:
                 continue
@@ -105,11 +122,13 @@ class ModelAudit(AuditedRun):
             self.tried += one.attempts()
         return sets, scored
 
-    def _completions(self, trained: TrainedModel, control: TrainedModel | None) -> dict[str, Any] | None:
+    def _completions(
+        self, trained: TrainedModel, control: TrainedModel | None, nested: int
+    ) -> dict[str, Any] | None:
         synthetic = None
         if self.manifest is not None and any(one.inserted for one in self.manifest.canaries):
             synthetic = SyntheticCompletion.of(
-                self.manifest, trained, self.progress, confidence=self.plan.confidence
+                self.manifest, trained, self.progress, confidence=self.plan.confidence, nested=nested
             )
             self.tried += synthetic.attempts(self.plan.confidence)
         real = complete_real_canaries(
@@ -118,7 +137,7 @@ class ModelAudit(AuditedRun):
             control,
             choice=self.plan.real,
             users=self.plan.real_users,
-            planted=frozenset(() if self.manifest is None else (one.text for one in self.manifest.canaries)),
+            planted=self._planted(),
             seed=self.plan.seed,
             notes=self.notes,
             progress=self.progress,
@@ -133,6 +152,36 @@ class ModelAudit(AuditedRun):
             "tries": None if synthetic is None else {"rows": synthetic.tries},
             "codes": None if synthetic is None else synthetic.codes,
         }
+
+    def _linkability(
+        self, labels: Labels, trained: TrainedModel, control: TrainedModel | None
+    ) -> dict[str, Any] | None:
+        """What a fresh probe tells of authors: it describes, and is none of the attempts."""
+        contexts = [one.public.context_length for one in (trained, control) if one is not None]
+        chosen = texts_of_authors(
+            recipe_of(self.run),
+            self.texts,
+            labels,
+            trained.public,
+            self.manifest,
+            self.plan,
+            self.notes,
+            context=min(contexts),
+        )
+        if chosen is None:
+            return None
+        found = measure_linkability(
+            chosen,
+            trained,
+            trained.public,
+            control,
+            confidence=self.plan.confidence,
+            seed=self.plan.seed,
+            progress=self.progress,
+        )
+        path = self.run.folder / "private" / "training.json"
+        told = read_json(path, "train the Run again") if path.exists() else {}
+        return found.to_json() | {"discriminator": guesses_in_training(told)}
 
     def _utility(
         self, trained: TrainedModel, control: TrainedModel | None
@@ -151,8 +200,14 @@ class ModelAudit(AuditedRun):
             )
 
         public, own = losses(None), losses(trained)
-        against = None if control is None else losses(control)
         run = self.plan.against
+        try:
+            against = None if control is None else losses(control)
+        except TrainingDiverged:
+            assert run is not None  # noqa: S101 - the control is what it says
+            raise InputError(
+                f"{run.folder} diverged in training, and nothing compares with it; give another --against."
+            ) from None
         disparity = disparity_section(
             own,
             public if against is None else against,
@@ -161,8 +216,15 @@ class ModelAudit(AuditedRun):
             against=PUBLIC_NAME if run is None else run.folder.absolute().name,
             baseline="public" if run is None else "run",
             confidence=self.plan.confidence,
+            planted=self._planted(),
         )
         return utility_section(public, own, against, confidence=self.plan.confidence), disparity
+
+    def _planted(self) -> frozenset[str]:
+        """Texts that nobody wrote; without spaces around them, as a screening leaves them."""
+        return frozenset(
+            () if self.manifest is None else (one.text.strip() for one in self.manifest.canaries)
+        )
 
     def _control(self) -> TrainedModel | None:
         against = self.plan.against
@@ -187,12 +249,7 @@ class ModelAudit(AuditedRun):
         if bound is None:
             self.notes.append("Too few canaries were inserted to bound epsilon.")
             return None
-        best = exposure.detectable(
-            neighbours=judged.neighbours,
-            insertions=judged.insertions,
-            confidence=self.plan.confidence,
-            **levels,
-        )
+        best = self._detectable(exposure, levels, judged)
         without = None
         if exposure.control is not None and control is not None:
             without = self._bound(exposure.of_control(), control, levels, judged)
@@ -204,7 +261,8 @@ class ModelAudit(AuditedRun):
             seed=self.plan.seed,
             **levels,
         )
-        if pairs is not None:
+        # Of several insertions, one unit's text is not one of the pair's but all of them: nothing to say.
+        if pairs is not None and pairs.epsilon > 0 and judged.insertions == 1:
             self.notes.append(
                 f"Telling inserted secrets from their twins refutes epsilon below {pairs.epsilon:.3g} for "
                 f"one text in another's place ({pairs.method})."
@@ -220,13 +278,40 @@ class ModelAudit(AuditedRun):
     ) -> EpsilonLowerBound | None:
         """What ranks and coins refute of one model; the same for the control."""
         assert self.manifest is not None  # noqa: S101 - the caller looked
-        half = shared(self.plan.confidence, 2)
         coins = None
-        whole = self.plan.manifest is not None and self.manifest.canaries == self.plan.manifest.canaries
-        if whole and judged.coins:
-            coins = coin_bound(self.manifest, scores.secrets, confidence=half, seed=self.plan.seed, **levels)
-        left = self.plan.confidence if coins is None else half
+        if self._with_coins(judged):
+            options: dict[str, Any] = {"confidence": self._each(judged), "seed": self.plan.seed}
+            coins = coin_bound(self.manifest, scores.secrets, **options, **levels)
         ranks = exposure.bound(
-            neighbours=judged.neighbours, insertions=judged.insertions, confidence=left, **levels
+            neighbours=judged.neighbours,
+            insertions=judged.insertions,
+            confidence=self._each(judged),
+            **levels,
         )
         return joined([ranks, coins])
+
+    def _detectable(
+        self, exposure: ExposureFinding, levels: dict[str, Any], judged: JudgedClaim
+    ) -> EpsilonLowerBound | None:
+        """What :meth:`_bound` would be, at the same shares of the error, had every guess been right."""
+        assert self.manifest is not None  # noqa: S101 - the caller looked
+        coins = None
+        if self._with_coins(judged):
+            coins = coins_detectable(self.manifest, confidence=self._each(judged), **levels)
+        ranks = exposure.detectable(
+            neighbours=judged.neighbours,
+            insertions=judged.insertions,
+            confidence=self._each(judged),
+            **levels,
+        )
+        return joined([ranks, coins])
+
+    def _with_coins(self, judged: JudgedClaim) -> bool:
+        """Whether coins are evidence beside ranks: as drawn, and about the claim's neighbours."""
+        assert self.manifest is not None  # noqa: S101 - the caller looked
+        whole = self.plan.manifest is not None and self.manifest.canaries == self.plan.manifest.canaries
+        return whole and judged.coins and coins_speak(self.manifest)
+
+    def _each(self, judged: JudgedClaim) -> float:
+        """The confidence of ranks and of coins: both share the error where there are both."""
+        return shared(self.plan.confidence, 2 if self._with_coins(judged) else 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -22,13 +22,15 @@ from tacit.audit.bounds import (
     Neighbours,
     check_levels,
     exposure_bound,
+    last_refuted,
     one_run_bound,
     one_run_p_value,
     separation_bound,
 )
 from tacit.audit.gaussian import gaussian_one_run_bound
 from tacit.audit.trade_offs import approximate_inverse, gaussian_inverse, iterated, refutes
-from tacit.audit.verdicts import POWER
+from tacit.audit.verdicts import DELTA, POWER
+from tacit.corpus.canary_plan import OwnerKind
 from tacit.errors import InputError
 from tacit.privacy.gaussian import gaussian_mu
 
@@ -114,7 +116,7 @@ def detectable(
         case "one run" | "one run, split":
             half = design == "one run, split"
             counted = canaries - canaries // 2 if half else canaries
-            return one_run_bound(
+            found = one_run_bound(
                 correct=counted,
                 guesses=counted,
                 canaries=counted,
@@ -123,6 +125,7 @@ def detectable(
                 neighbours=coin,
                 insertions=insertions,
             )
+            return replace(found, confidence=confidence)
         case "in/out":
             return separation_bound(
                 true_positives=canaries,
@@ -159,7 +162,7 @@ def detectable(
 def plan_audit(
     *,
     epsilon: float,
-    delta: float = 0.0,
+    delta: float = DELTA,
     confidence: float = 0.95,
     accuracy: float | None = None,
     power: float = 0.8,
@@ -167,38 +170,53 @@ def plan_audit(
     list_sizes: Sequence[int] = LIST_SIZES,
     neighbours: Neighbours = "add/remove",
     include: float = 0.5,
+    owner: OwnerKind = "existing",
 ) -> tuple[PlanRow, ...]:
     """How many canaries would contradict a claim of ``epsilon``, or let an audit support it, by each way.
 
     ``neighbours`` are the claim's: `tacit audit` judges ``add/remove``, under which a rank shows half of what
-    it shows for one secret in another's place. ``include`` is the coin of what is planted. A fair one makes
-    coins evidence too; ranks and splits then share the error, as in `tacit audit`.
+    it shows for one secret in another's place. ``include`` is the coin of what is planted and ``owner`` whose
+    text it is, by default as `tacit corpus plant` has them. Coins are evidence too where a fair one decides
+    about all text of a user, so with new owners of one canary each, and under ``add/remove``; ranks and
+    splits then share the error, as in `tacit audit`. Elsewhere ranks have all of it.
+
+    ``delta`` is the claim's, and by default the audit's own. It limits what can be shown however many
+    canaries there are; where that is less than needed, a row's note says how much it is and what helps.
 
     With ``accuracy``, also for a one-run attack whose guesses are right so often, each on its own: enough
     that it shows ``epsilon`` with probability ``power``.
     """
     check_levels(delta, confidence)
-    if not 0 < epsilon <= 50 or not 0 < power < 1 or not (accuracy is None or 0.5 < accuracy <= 1):
-        raise InputError(
-            f"Expected 0 < epsilon={epsilon} <= 50, 0 < power={power} < 1 and 0.5 < accuracy={accuracy} <= 1."
-        )
+    if not 0 < epsilon <= 50:
+        raise InputError(f"Expected 0 < epsilon={epsilon} <= 50, e.g. 8.")
+    if not 0 < power < 1:
+        raise InputError(f"Expected 0 < power={power} < 1, e.g. 0.8.")
+    if not (accuracy is None or 0.5 < accuracy <= 1):
+        raise InputError(f"Expected 0.5 < accuracy={accuracy} <= 1, e.g. 0.9.")
     if not 0 < include <= 1 or candidates < 2 or neighbours not in get_args(Neighbours):
         raise InputError(
             f"Expected 0 < include={include} <= 1, candidates={candidates} >= 2 and neighbours="
             f"{neighbours!r} to be {', '.join(get_args(Neighbours))}."
         )
+    if owner not in get_args(OwnerKind):
+        raise InputError(f"Expected owner={owner!r} to be {' or '.join(get_args(OwnerKind))}.")
     error = 1 - confidence
-    together = error / 2 if include == FAIR else error  # what ranks and splits have where both are made
+    coins = include == FAIR and owner == "new" and neighbours == "add/remove"
+    if accuracy is not None and not coins:
+        raise InputError(
+            "accuracy is that of guesses about coins, which speak only with owner='new', include=0.5 and "
+            "neighbours='add/remove'; give these, or leave accuracy out."
+        )
+    together = error / 2 if coins else error  # what ranks and splits have where both are made
     sizes = [size for size in list_sizes if size < candidates]
     steps = 1 if neighbours == "replace" else 2
-    sharing = ", half of the error each for coins and ranks" if include == FAIR else ""
+    sharing = ", half of the error each for coins and ranks" if coins else ""
 
     def one_run(claimed: float, canaries: int) -> bool:
-        return one_run_p_value(claimed, canaries, canaries, canaries, delta) <= error
+        return _coins_refute(claimed, canaries, delta, error)
 
     def one_run_split(claimed: float, canaries: int) -> bool:
-        counted = canaries - canaries // 2
-        return one_run_p_value(claimed, counted, counted, counted, delta) <= together / 2
+        return _coins_refute(claimed, canaries - canaries // 2, delta, together / 2)
 
     def in_out(claimed: float, canaries: int) -> bool:
         found = detectable("in/out", canaries, delta=delta, confidence=confidence)
@@ -247,12 +265,20 @@ def plan_audit(
         ranks: bool = False,
         rule: int | None = None,
         most: int = MOST_CANARIES,
+        helps: Callable[[float], str] = lambda shown: "a smaller delta raises that",
     ) -> PlanRow:
         needed = []
         for claimed in (epsilon, POWER * epsilon):
             found = _fewest(partial(enough, claimed), most)
             needed.append(Needed(found, _to_plant(found, include) if ranks else found))
-        note = "" if None not in (one.canaries for one in needed) else _too_many(most, ranks=ranks)
+        note = ""
+        if None in (one.canaries for one in needed):
+            shown = _most_shown(enough, most) if delta else None
+            note = _too_many(most, delta=delta, shown=shown)
+            if shown is not None:
+                note += f"; {helps(shown)}"
+            elif ranks:
+                note += "; secrets with more values take fewer"
         return PlanRow(design, assumption, neighbours, needed[0], needed[1], rule, note)
 
     recursion = MOST_CANARIES if delta == 0 else _MOST_BY_RECURSION
@@ -263,9 +289,10 @@ def plan_audit(
             exposure,
             ranks=True,
             most=recursion,
+            helps=partial(_helps_ranks, epsilon, delta, together / len(sizes), steps),
         )
     ]
-    if include == FAIR:  # other coins are no evidence by these ways
+    if coins:  # others are no evidence by these ways
         rows += [
             row(
                 "one run, split",
@@ -284,7 +311,7 @@ def plan_audit(
     rows.append(row("in/out", "perfect separation, so many independent trials of either world", in_out))
     if delta > 0:
         family = "for mechanisms with a Gaussian trade-off"
-        if include == FAIR:
+        if coins:
             rows.append(row("gaussian", f"every coin right, {family}", gaussian(2), most=_MOST_BY_RECURSION))
         rows.append(
             row(
@@ -296,6 +323,17 @@ def plan_audit(
             )
         )
     return tuple(rows)
+
+
+def _coins_refute(epsilon: float, canaries: int, delta: float, error: float) -> bool:
+    """Whether guesses that are all right refute (epsilon, delta).
+
+    With canaries the chance of that falls, and what delta adds to it grows: where the first is far below the
+    error, more of them do not help.
+    """
+    if delta > 0 and canaries > 10 * math.log(1 / error) * (1 + math.exp(epsilon)):
+        return False
+    return one_run_p_value(epsilon, canaries, canaries, canaries, delta) <= error
 
 
 def _row_of_accuracy(
@@ -318,7 +356,7 @@ def _row_of_accuracy(
         found = _fewest(enough, limit)
         needed.append(Needed(found, found))
         if found is None:
-            notes.append(_too_many(limit, ranks=False))
+            notes.append(_too_many(limit, delta=delta))
     return PlanRow(
         "one run", assumption, neighbours, needed[0], needed[1], None, "; ".join(dict.fromkeys(notes))
     )
@@ -333,9 +371,39 @@ def _to_plant(inserted: int | None, include: float) -> int | None:
     )
 
 
-def _too_many(most: int, *, ranks: bool) -> str:
-    more = "; secrets with more values take fewer" if ranks else ""
-    return f"where there is no number: more than {most:,} canaries, or more than delta allows{more}"
+def _too_many(most: int, *, delta: float, shown: float | None = None) -> str:
+    """Why there is no number; ``shown`` is what so many canaries or fewer show at the most."""
+    if shown is None:
+        or_delta = f", or more than delta = {delta:g} allows" if delta else ""
+        return f"where there is no number: more than {most:,} canaries{or_delta}"
+    return f"at delta = {delta:g} they never show more than epsilon = {shown:.2f}, up to {most:,} canaries"
+
+
+def _most_shown(enough: _Enough, most: int) -> float:
+    """The highest epsilon for which some number of canaries, up to ``most``, is enough."""
+    return last_refuted(lambda claimed: _fewest(partial(enough, claimed), most) is not None, width=1e-3)
+
+
+def _helps_ranks(epsilon: float, delta: float, error: float, steps: int, shown: float) -> str:
+    """What lets ranks show more than they do at a delta that is too large.
+
+    Over two steps nothing is refuted unless (error - delta) e^-epsilon > delta, whatever the number of
+    canaries and of their values: so epsilon is below log(error/delta - 1) at this delta, and to show it takes
+    one below error/(1 + e^epsilon).
+    """
+    if steps == 1:
+        return "secrets with more values raise that, and so does a smaller delta"
+    limit = max(0.0, math.log(max(1.0, error / delta - 1)))
+    values = (
+        f"secrets with more values raise that, but never above {limit:.2f}"
+        if limit > shown + 0.01
+        else "neither more of them nor more values raise that"
+    )
+    below = [error / (1 + math.exp(claimed)) for claimed in (epsilon, POWER * epsilon)]
+    return (
+        f"{values}: the claim must hold at a delta below {below[0]:.2g} to be contradicted, and below "
+        f"{below[1]:.2g} to be supported"
+    )
 
 
 def _critical(epsilon: float, delta: float, canaries: int, error: float) -> int | None:

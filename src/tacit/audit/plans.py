@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tacit.attacks.author_probe import LEAST_TEXTS
 from tacit.attacks.exposure import ExposureSettings
 from tacit.attacks.groups import PAPER, GroupPlan
 from tacit.audit.completion_findings import RealCanaries
 from tacit.audit.membership_findings import PRIMARY
 from tacit.audit.transcripts_run import PredictionPlan
+from tacit.audit.verdicts import DELTA
 from tacit.corpus.canaries import CanaryManifest
 from tacit.errors import InputError
 from tacit.mechanisms.choice import MechanismChoice
@@ -37,9 +39,13 @@ class AuditPlan:
     real        who picks each user's text for tab completion: an independent model, or (`paper`) ``against``
     real_users  users whose texts are completed, of either side at most
     documents   training and held-out documents that are scored, of each at most
-    lines       training lines with gold spans that are scored, each with a look-alike; 0 leaves them out
+    lines       lines with gold spans that are scored, each with a look-alike; 0 leaves them out
     spans       the corpus's column of gold spans; None: `spans`, if the corpus has it
-    donors      documents whose secrets stand in for those of lines; None: the held-out side of the corpus
+    donors      documents whose secrets stand in for those of training lines, which tests nothing; None: the
+                two sides of the split stand in for each other
+    authors     authors among whom a probe tells by a model's states, at most; 0 leaves linkability out
+    author_texts  texts of each that it learns from, and on which it is scored, of either at most
+    label       the corpus's column that says whose a text is; None: the recipe's, or the user
     groups      how groups of texts are formed, and how many
     primary     the membership score that is looked at first; what decides is fixed beforehand
     preset      the paper's protocol that this plan is, for the record
@@ -54,12 +60,15 @@ class AuditPlan:
     lines: int = 1000
     spans: str | None = None
     donors: str | None = None
+    authors: int = 50
+    author_texts: int = 20
+    label: str | None = None
     groups: GroupPlan = PAPER
     real: RealCanaries = "independent"
     real_users: int = 100
     primary: str = PRIMARY
     preset: str | None = None
-    delta: float = 1e-5
+    delta: float = DELTA
     confidence: float = 0.95
     seed: int = 0
     exposure: ExposureSettings = field(default_factory=lambda: ExposureSettings(seed=0))
@@ -69,6 +78,11 @@ class AuditPlan:
         for name in ("documents", "lines", "real_users"):
             if getattr(self, name) < 0:
                 raise InputError(f"Expected {name}={getattr(self, name)} >= 0; 0 leaves them out.")
+        if self.authors < 0 or self.authors == 1 or self.author_texts < LEAST_TEXTS:
+            raise InputError(
+                f"Expected authors={self.authors} to be two or more, or 0 to leave linkability out, and "
+                f"author_texts={self.author_texts} >= {LEAST_TEXTS}."
+            )
         if self.seed < 0:
             raise InputError(f"Expected seed={self.seed} >= 0, e.g. 0.")
         if not 0 <= self.delta < 1 or not 0.5 < self.confidence < 1:

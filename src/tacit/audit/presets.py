@@ -1,8 +1,9 @@
 """The papers' own set-ups, as plans.
 
-``crt``: Confidentially Redacted Training, A.5. Canaries are ranked by perplexity; 1,000 training lines with
-secrets and 1,000 look-alikes are told apart by perplexity, and 2,000 groups of 20 of them by its sum. The
-paper takes the median of the scored texts themselves for a threshold: what that gives stands beside the
+``crt``: Confidentially Redacted Training, A.5. Canaries are ranked by perplexity; 1,000 lines with secrets
+and 1,000 look-alikes are told apart by perplexity, and 2,000 groups of 20 of them by its sum. The paper's are
+training lines alone, which donors give; without donors lines are of both sides of the split, to be a test.
+The paper takes the median of the scored texts themselves for a threshold: what that gives stands beside the
 accuracy at a threshold that was chosen on other texts.
 
 ``regularisation``: privacy regularisation. Tab completion of each user's strangest training text, picked by

@@ -8,7 +8,8 @@ them for independent is much too narrow. Two shapes:
 - :func:`group_auc`: a group's score is the sum over its texts. A resample draws secrets with all their texts,
   and new groups from these.
 
-Both are percentile bootstraps: approximate, and too narrow with fewer than some twenty secrets on a side.
+Both are percentile bootstraps: approximate, and too narrow with fewer than twenty secrets on a side,
+which their method says then.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from tacit.audit.exchange import group_area
 from tacit.audit.roc import separated
 from tacit.errors import InputError
-from tacit.statistics import Estimate, FloatArray, percentile_interval
+from tacit.statistics import Estimate, FloatArray, percentile_interval, told_narrow
 
 if TYPE_CHECKING:  # attacks bring torch, and the arithmetic does without
     from tacit.attacks.groups import Groups
@@ -86,7 +87,7 @@ def cluster_auc(
     if value in (0.0, 1.0) or fewest == 1:
         return _without_spread(value, fewest, confidence)
     draws = _in_blocks(draw, resamples, len(inside) + len(outside), seed)
-    method = f"bootstrap over {clusters} clusters, {resamples} resamples"
+    method = told_narrow(f"bootstrap over {clusters} clusters, {resamples} resamples", fewest)
     return percentile_interval(value, draws, confidence=confidence, method=method)
 
 
@@ -111,7 +112,9 @@ def group_auc(
         for name, one in values.items():
             draws[name].append((group_area(again, one), _at_median(again, one)))
     secrets = [len(np.unique(groups.secrets[pool])) for pool in groups.pools]
-    method = f"bootstrap over {secrets[0]} + {secrets[1]} secrets in {len(groups.texts)} groups"
+    method = told_narrow(
+        f"bootstrap over {secrets[0]} + {secrets[1]} secrets in {len(groups.texts)} groups", min(secrets)
+    )
     # So many groups share no secret: what groups that separate fully show at least.
     apart = max(1, min(secrets) // groups.texts.shape[1])
     found = {}

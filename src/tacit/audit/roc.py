@@ -7,6 +7,7 @@ number is worth as evidence about epsilon is another question: see :mod:`tacit.a
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -131,16 +132,35 @@ def delong(members: FloatArray, non_members: FloatArray) -> tuple[float, float]:
 
 _FEW = 20
 _MOST_EXACT = 2000
+_PERMUTATIONS = 9999
+_CELLS_AT_ONCE = 1_000_000
 
 
 def separation_p_value(members: npt.ArrayLike, non_members: npt.ArrayLike) -> float:
     """How likely members score so much higher if the two are exchangeable (Mann-Whitney, one-sided)."""
     inside, outside = _scores("members", members), _scores("non-members", non_members)
-    # Exact where one side is small: there the normal limit is too sure. Ties leave only the limit.
+    # Where one side is small the normal limit is too sure, and where scores tie it can be so at any size.
+    if len(np.unique(np.concatenate([inside, outside]))) < len(inside) + len(outside):
+        return _by_permutations(inside, outside)
     few = min(len(inside), len(outside)) <= _FEW and len(inside) + len(outside) <= _MOST_EXACT
-    tied = len(np.unique(np.concatenate([inside, outside]))) < len(inside) + len(outside)
-    method = "exact" if few and not tied else "asymptotic"
+    method = "exact" if few else "asymptotic"
     return float(stats.mannwhitneyu(inside, outside, alternative="greater", method=method).pvalue)
+
+
+def _by_permutations(inside: FloatArray, outside: FloatArray) -> float:
+    """The same for any scores; at least one in the number of permutations."""
+    ranks = stats.rankdata(np.concatenate([inside, outside]))
+    found, size = ranks[: len(inside)].sum(), len(ranks)
+    if math.comb(size, len(inside)) <= _PERMUTATIONS:
+        sums = np.array([sum(chosen) for chosen in itertools.combinations(ranks, len(inside))])
+        return float(np.mean(sums >= found))
+    generator = np.random.default_rng(0)
+    as_much = 0
+    for begin in range(0, _PERMUTATIONS, step := max(1, _CELLS_AT_ONCE // size)):
+        keys = generator.random((min(step, _PERMUTATIONS - begin), size))
+        chosen = np.argpartition(keys, len(inside) - 1, axis=1)[:, : len(inside)]
+        as_much += int((ranks[chosen].sum(axis=1) >= found).sum())
+    return (1 + as_much) / (1 + _PERMUTATIONS)
 
 
 def tpr_at_fpr(

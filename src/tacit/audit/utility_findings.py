@@ -6,9 +6,12 @@ compared with: then a change says whom training helped, not what protection cost
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from typing import Any, Literal
 
 from tacit.audit.disparity import measure_disparity
+from tacit.corpus import UserCorpus
 from tacit.evaluation.perplexity import Losses
 from tacit.training.preparation import SplitCorpus
 
@@ -42,20 +45,25 @@ def disparity_section(
     against: str,
     baseline: Baseline,
     confidence: float,
+    planted: Collection[str],
 ) -> dict[str, Any] | None:
     """The change for each user of the held-out text; None for one user alone.
 
     Samples are the user's documents in training. A split by user leaves those of the held-out users none:
-    then they are all that the user wrote, and a caveat says that it was not trained on.
+    then they are all that the user wrote, and a caveat says that it was not trained on. Nobody wrote
+    ``planted`` texts (without spaces around them): who carries canaries would else be one of those who wrote
+    most.
     """
-    if len(own.users) < 2:
+    counts = _documents_of_users(texts.train if split_within else texts.whole, planted)
+    wrote = [place for place, user in enumerate(own.users) if counts[user]]
+    if len(wrote) < 2:
         return None
-    counted = texts.train if split_within else texts.whole
-    counts = dict(zip(counted.users, counted.document_counts().tolist(), strict=True))
-    samples = [counts[user] for user in own.users]
-    mine, theirs = own.perplexity_by_user(), other.perplexity_by_user()
+    samples = [counts[own.users[place]] for place in wrote]
+    mine, theirs = own.perplexity_by_user()[wrote], other.perplexity_by_user()[wrote]
     found = measure_disparity(mine, theirs, samples, confidence=confidence)
     caveats = list(found.caveats)
+    if without := len(own.users) - len(wrote):
+        caveats.append(f"Users left out: {without}, of whose text training had nothing but planted canaries.")
     if not split_within:
         caveats.append(
             "Users were held out as a whole: samples are what they wrote, and none of it was trained on. "
@@ -74,3 +82,10 @@ def disparity_section(
         "points": [[count, change] for count, change in zip(samples, (mine - theirs).tolist(), strict=True)],
         "caveats": caveats,
     }
+
+
+def _documents_of_users(corpus: UserCorpus, planted: Collection[str]) -> Counter[str]:
+    """How many documents each user wrote."""
+    if not planted:  # then no text has to be read
+        return Counter(dict(zip(corpus.users, corpus.document_counts().tolist(), strict=True)))
+    return Counter(one.user for one in corpus.documents() if one.text.strip() not in planted)

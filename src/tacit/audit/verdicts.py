@@ -26,6 +26,7 @@ from tacit.privacy import Guarantee, Unit
 
 Verdict = Literal["supported", "contradicted", "inconclusive"]
 
+DELTA = 1e-5  # at which an audit bounds epsilon, where a claim has no delta of its own
 POWER = 1.5  # times the claimed epsilon: what an audit must be able to show to support a claim
 
 

@@ -81,6 +81,7 @@ def dpsgd(
     if group != 1:
         shown["group"] = group
     else:
+        limit = privacy.gaussian_dp_mu(process)
         shown |= {
             "if_shuffled_replace_one": privacy.shuffled_epsilon(
                 noise_multiplier=noise, epochs=passes, delta=delta
@@ -88,7 +89,8 @@ def dpsgd(
             "if_shuffled_add_remove": privacy.shuffled_epsilon(
                 noise_multiplier=noise, epochs=passes, delta=delta, adjacency="add-remove"
             ),
-            "asymptotic_add_remove": privacy.gaussian_dp_mu(process).epsilon_at(delta),
+            "gaussian_dp_mu": limit.mu,
+            "asymptotic_add_remove": limit.epsilon_at(delta),
         }
     if order is not None:
         shown |= {"order": order, "renyi_replace_one": privacy.rdp_at(process, order, group=group)}
@@ -170,6 +172,8 @@ def _schedule(
     if rate is None:
         if examples is None or batch is None:
             raise InputError(f"give --sampling-rate, or {called} and --batch, from which it follows.")
+        if examples == 0 and batch > 0 and called == "--private-points":
+            return 0.0, 0  # nothing is private, and nothing is sampled
         if examples < 1 or not 0 < batch <= examples:
             raise InputError(
                 f"--batch {batch:g} of {called} {examples}: an expected batch is above 0 and at most all."

@@ -18,12 +18,14 @@ from tacit.cli import (
     corpus,
     corpus_screening,
     evaluate,
+    experiment,
     generate,
     keys,
     ledger,
     models,
     serve,
     train,
+    tune,
 )
 from tacit.errors import EnvironmentProblem, TacitError
 
@@ -46,7 +48,9 @@ app.add_typer(attack.app, name="attack")
 app.add_typer(audit.app, name="audit")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(keys.app, name="keys")
+app.add_typer(experiment.app, name="experiment")
 app.command("train")(train.train)
+app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("compare")(compare.compare)

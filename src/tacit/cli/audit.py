@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer.core import TyperGroup
 
 from tacit.cli import console
 from tacit.cli.audit_tables import show_audit
+from tacit.cli.run_by_default import RunByDefault
 from tacit.errors import InputError
 from tacit.runs import Run
 
@@ -18,18 +18,11 @@ if TYPE_CHECKING:
     from tacit.audit.plans import AnswerPlan
 
 
-class _RunByDefault(TyperGroup):
-    """`tacit audit RUN` is `tacit audit run RUN`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command's name in front of a Run."""
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
+_DELTA = 1e-5  # where the audit bounds epsilon, and the plan counts canaries: tacit.audit.verdicts.DELTA
 
 
 app = typer.Typer(
-    cls=_RunByDefault,
+    cls=RunByDefault,
     no_args_is_help=True,
     help="Attack what a Run claims: `tacit audit RUN`, or one of the commands below.",
 )
@@ -67,14 +60,24 @@ def run(
         int, typer.Option(help="Training and held-out documents to score, of each at most; 0: none.")
     ] = 1000,
     lines: Annotated[
-        int, typer.Option(help="Training lines with gold spans to score beside look-alikes; 0: none.")
+        int, typer.Option(help="Lines with gold spans to score beside look-alikes; 0: none.")
     ] = 1000,
     spans: Annotated[
         str | None, typer.Option(help="Column of gold spans; default: 'spans', if the corpus has it.")
     ] = None,
     donors: Annotated[
         Path | None,
-        typer.Option(help="Documents with spans that were not trained on; default: what was held out."),
+        typer.Option(help="Documents with spans, not trained on, for look-alikes that test nothing."),
+    ] = None,
+    authors: Annotated[
+        int, typer.Option(help="Authors whom a probe tells apart by the model's states, at most; 0: none.")
+    ] = 50,
+    author_texts: Annotated[
+        int,
+        typer.Option(help="Texts of each author that it learns from and is scored on, of either at most."),
+    ] = 20,
+    label: Annotated[
+        str | None, typer.Option(help="Column of whose a text is; default: the recipe's, or the user.")
     ] = None,
     group_size: Annotated[int, typer.Option(help="Texts in a group, of which 2,000 are drawn.")] = 20,
     real: Annotated[
@@ -87,7 +90,7 @@ def run(
     positions: Annotated[
         int, typer.Option(help="Forward positions that ranking one prefix's canaries may take.")
     ] = 20_000,
-    delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = _DELTA,
     confidence: Annotated[
         float, typer.Option(help="Of every bound, interval, test and band of chance.")
     ] = 0.95,
@@ -107,6 +110,8 @@ def run(
 
         tacit audit runs/first --preset crt --documents 0
 
+        tacit audit runs/first --authors 20 --author-texts 10
+
         tacit audit runs/parts --mechanism certified --epsilon 2 --queries 64
     """
     from tacit.attacks.exposure import ExposureSettings
@@ -120,13 +125,16 @@ def run(
     opened = Run.open(run_folder)
     plan = AuditPlan(
         manifest=None if canaries is None else CanaryManifest.load(canaries),
-        words=None if words is None else _word_list(words),
+        words=None if words is None else word_list(words),
         answers=_answers(opened, mechanism, epsilon, queries, order, guard, delta, confidence, seed),
         against=None if against is None else Run.open(against),
         documents=documents,
         lines=lines,
         spans=spans,
         donors=None if donors is None else str(donors),
+        authors=authors,
+        author_texts=author_texts,
+        label=label,
         groups=GroupPlan(size=group_size),
         real=real,
         delta=delta,
@@ -145,7 +153,7 @@ def run(
         return
     show_audit(found)
     if kept is not None:
-        console.out.print(f"The earlier audit, of another mechanism or budget: {kept}", markup=False)
+        console.out.print(f"The earlier audit, which asked something else: {kept}", markup=False)
     console.out.print(f"{opened.folder / 'audit.json'}", markup=False)
     if page is not None:
         console.out.print(f"{page}", markup=False)
@@ -186,7 +194,8 @@ def _answers(
     return AnswerPlan(choice, budget, prediction)
 
 
-def _word_list(path: Path) -> tuple[str, ...]:
+def word_list(path: Path) -> tuple[str, ...]:
+    """The list that word canaries were drawn from."""
     try:
         return tuple(path.read_text(encoding="utf-8").split())
     except UnicodeDecodeError:
@@ -198,7 +207,9 @@ def _word_list(path: Path) -> tuple[str, ...]:
 @app.command()
 def plan(
     epsilon: Annotated[float, typer.Option(help="The epsilon that is claimed.")],
-    delta: Annotated[float, typer.Option(help="The delta it is claimed at.")] = 0.0,
+    delta: Annotated[
+        float, typer.Option(help="The delta it is claimed at; default: the one that tacit audit takes.")
+    ] = _DELTA,
     confidence: Annotated[float, typer.Option(help="Of the bound.")] = 0.95,
     candidates: Annotated[int, typer.Option(help="Values that a planted secret can have.")] = 1_000_000,
     neighbours: Annotated[
@@ -206,6 +217,10 @@ def plan(
         typer.Option(help="What the claim compares: tacit audit judges add/remove."),
     ] = "add/remove",
     include: Annotated[float, typer.Option(help="The coin by which a planted canary is inserted.")] = 0.5,
+    owner: Annotated[
+        Literal["existing", "new"],
+        typer.Option(help="Whose text it is, as tacit corpus plant has it: with new users coins count too."),
+    ] = "existing",
     accuracy: Annotated[
         float | None, typer.Option(help="Also for an attack whose guesses about coins are right so often.")
     ] = None,
@@ -216,15 +231,18 @@ def plan(
 
     All guesses are taken to be right, which is the best that any attack can do; --accuracy asks for less. To
     support a claim, an audit must be able to show one and a half times its epsilon. A coin leaves some of
-    what is planted out; so many are planted that enough are in with a probability of 95%.
+    what is planted out; so many are planted that enough are in with a probability of 95%. Coins themselves
+    are evidence only with new owners of one canary each, a fair coin and add/remove.
 
     Examples:
 
         tacit audit plan --epsilon 8
 
+        tacit audit plan --epsilon 8 --owner new
+
         tacit audit plan --epsilon 2 --delta 1e-5 --neighbours replace --json
 
-        tacit audit plan --epsilon 1 --accuracy 0.85 --power 0.9
+        tacit audit plan --epsilon 1 --owner new --accuracy 0.85 --power 0.9
     """
     from tacit.audit import plan_audit
 
@@ -235,6 +253,7 @@ def plan(
         candidates=candidates,
         neighbours=neighbours,
         include=include,
+        owner=owner,
         accuracy=accuracy,
         power=power,
     )
@@ -278,6 +297,7 @@ def service(
 
     The API key is read from TACIT_API_KEY. Every token that is asked for is paid for from the budget. With
     --run the result is kept in RUN/service_audit.json and becomes part of RUN/audit.json and its report.
+    Asked again, an earlier result is kept under its time; a contradiction stands until its file is removed.
 
     Examples:
 
@@ -285,7 +305,8 @@ def service(
     """
     from tacit.audit.audited import canaries_as_trained
     from tacit.audit.black_box import BlackBoxPlan, Endpoint, audit_service
-    from tacit.audit.service_record import ServiceRecord, rates_of_control
+    from tacit.audit.record import read_record
+    from tacit.audit.service_record import ServiceRecord, rates_of_control, read_services
     from tacit.corpus.canaries import CanaryManifest
 
     key = os.environ.get("TACIT_API_KEY")
@@ -293,6 +314,10 @@ def service(
         raise InputError("The service wants an API key; put it into TACIT_API_KEY (tacit keys create).")
     manifest = CanaryManifest.load(canaries)
     opened = None if run_folder is None else Run.open(run_folder)
+    if opened is not None:
+        # Before anything is asked and paid for: the result can become part of it.
+        read_record(opened)
+        read_services(opened)
     unprotected = None if control is None else Run.open(control)
     endpoint = Endpoint(url, key, model, admin, os.environ.get("TACIT_ADMIN_PASSWORD"))
     asked = BlackBoxPlan(generations=generations, most_queries=queries, confidence=confidence)
@@ -313,8 +338,7 @@ def service(
         )
     kept = []
     if opened is not None:
-        service_record = ServiceRecord.of(found, url=url, manifest=manifest)
-        service_record.save(opened)
+        ServiceRecord.of(found, url=url, manifest=manifest).save(opened)
         kept = [opened.folder / "service_audit.json", *_into_the_report(opened)]
     if as_json:
         console.show_json(found.to_json())
@@ -338,15 +362,18 @@ def service(
 
 
 def _into_the_report(opened: Run) -> list[Path]:
-    """The Run's audit and report with the service in them; nothing where it was not audited yet."""
-    from tacit.audit.record import FILE, AuditRecord, read_audit
-    from tacit.audit.service_record import with_service
+    """The Run's audit and report with its service in them; nothing where it was not audited yet."""
+    from tacit.audit.record import FILE, read_record
+    from tacit.audit.service_record import left_out, read_services, with_service
     from tacit.report import write_report
 
-    if not (opened.folder / FILE).exists():
+    audited = read_record(opened)
+    if audited is None:
         return []
-    record = with_service(AuditRecord.from_json(read_audit(opened)), opened)
+    record = with_service(audited, read_services(opened))
     record.save(opened)
+    if why := left_out(record):
+        console.say(why)
     return [opened.folder / FILE, write_report(opened, record.to_json())]
 
 

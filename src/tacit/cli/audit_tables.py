@@ -26,6 +26,9 @@ def show_audit(found: AuditRecord) -> None:
         }
         for claim in found.claims
     ]
+    for column in ("without_protection", "could_have_shown"):  # of some kinds of audits only
+        if all(row[column] is None for row in rows):
+            rows = [{name: value for name, value in row.items() if name != column} for row in rows]
     if rows:
         title = f"Claims (confidence {found.claims[0].confidence:g})"
         console.show_rows(rows, as_json=False, name="claims", title=title)
@@ -33,6 +36,7 @@ def show_audit(found: AuditRecord) -> None:
     _show_exposure(found.sections.get("exposure"))
     _show_membership(found.sections.get("membership"))
     _show_completions(found.sections.get("extraction"))
+    _show_linkability(found.sections.get("linkability"))
     for note in found.notes:
         console.out.print(note, markup=False)
 
@@ -125,8 +129,39 @@ def _show_completions(section: dict[str, Any] | None) -> None:
     if real is not None:
         others = "" if real["others"] is None else _interval(real["others"])
         rows.append({"texts": real["source"], "completed": _interval(real["accuracy"]), "else": others})
-    title = "Completed from the first token; else: by the public model, or of users not trained on"
+    title = "Completed from the first token; else: by the public model, or of users who were held out"
     console.show_rows(rows, as_json=False, name="completions", title=title)
+
+
+def _show_linkability(section: dict[str, Any] | None) -> None:
+    if section is None:
+        return
+    named = {"this Run": "run", "the public model": "public", "the control": "control"}
+    rows = [
+        {
+            "states_of": name,
+            "authors_named": _interval(found["accuracy"]),
+            "among_five": _interval(found["among_first"]),
+            "p_value": found["p_value"],
+            "probe": found["probe"],
+        }
+        for name, key in named.items()
+        if (found := section[key]) is not None
+    ]
+    chance = section["chance"]
+    title = (
+        f"Linkability: {section['scored']:,} texts of {section['authors']} authors, named by a fresh probe; "
+        f"most frequent author {chance['most_frequent']:.3g}, one of all {chance['one_of_all']:.3g}. It "
+        "describes, and is no leak by itself"
+    )
+    console.show_rows(rows, as_json=False, name="linkability", title=title)
+    guessed = section["discriminator"]
+    if guessed is not None:
+        console.out.print(
+            f"In training, the discriminator named {guessed['accuracy']:.3g} of the last epoch's authors "
+            f"(most frequent author {guessed['most_frequent_author']:.3g}).",
+            markup=False,
+        )
 
 
 def _confidence(estimate: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +10,12 @@ import typer
 
 from tacit.cli import console
 from tacit.files import new_file, refuse_existing
-from tacit.runs import Run
 
 
 def compare(
-    run_folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Audited Runs.")],
+    run_folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Audited Runs, or folders of tacit tune.")
+    ],
     tolerance: Annotated[
         float, typer.Option(help="Perplexities within this share of the first Run's count as equal.")
     ] = 0.05,
@@ -27,21 +29,30 @@ def compare(
 
     Leakage can be bought with perplexity, so that two methods compare only where both predict equally well.
     Where several Runs of a method enclose the perplexity, what it leaks there is interpolated, with an
-    interval. Runs outside the tolerance are shown and marked. All must have been audited (tacit audit).
+    interval. Runs outside the tolerance are shown and marked. All must have been audited (tacit audit). A
+    folder of tacit tune stands for its Runs.
 
     Examples:
 
         tacit compare runs/first runs/second
 
         tacit compare runs/first runs/second --perplexity 20 --html side-by-side.html
+
+        tacit compare runs/first-over-max_steps runs/triplet-over-lambda --perplexity 20
     """
     from tacit.audit.comparison import compare_runs
     from tacit.audit.frontiers import methods_at
     from tacit.report import render_comparison
+    from tacit.tuning import distinct_names, runs_in
 
     if html is not None:
         refuse_existing(html)
-    rows = compare_runs([Run.open(folder) for folder in run_folders], tolerance=tolerance)
+    runs = runs_in(run_folders)
+    names = distinct_names(runs)
+    rows = [
+        replace(row, name=name)
+        for row, name in zip(compare_runs(runs, tolerance=tolerance), names, strict=True)
+    ]
     measured = perplexity is not None or rows[0].perplexity is not None
     methods = methods_at(rows, perplexity=perplexity, tolerance=tolerance) if measured else []
     if html is not None:

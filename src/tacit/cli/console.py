@@ -89,6 +89,15 @@ def plain(value: Any) -> str:
     return str(value)
 
 
+def duration(seconds: float) -> str:
+    """A length of time as a person says it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 def say_plainly(text: str) -> None:
     """Paragraphs on standard output, as they are."""
     out.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -105,6 +114,19 @@ class TerminalProgress:
     def __init__(self, bars: Progress | None) -> None:
         self._bars = bars
         self._task: TaskID | None = None
+        self._whole: TaskID | None = None
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Move the bar of the whole work; the bars of the part before this one go."""
+        if self._bars is None:
+            return
+        for task in self._bars.tasks:
+            if task.id != self._whole:
+                self._bars.remove_task(task.id)
+        self._task = None
+        if self._whole is None:
+            self._whole = self._bars.add_task(name, total=total, note="")
+        self._bars.update(self._whole, description=name, completed=done)
 
     def phase(self, name: str, total: int | None) -> None:
         """Start a new bar; the one before it stays, finished."""
@@ -122,9 +144,12 @@ class TerminalProgress:
         say(message)
 
     def _finish_bar(self) -> None:
-        if self._bars is not None and self._task is not None and self._bars.tasks[self._task].total is None:
-            done = self._bars.tasks[self._task].completed
-            self._bars.update(self._task, total=done or 1, completed=done or 1)
+        if self._bars is None:
+            return
+        for task in self._bars.tasks:
+            if task.id == self._task and task.total is None:
+                done = task.completed or 1
+                self._bars.update(task.id, total=done, completed=done)
 
 
 @contextlib.contextmanager

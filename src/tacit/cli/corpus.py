@@ -239,10 +239,11 @@ def plant(
         "share_of_characters": drawn.cost.share_of_characters,
         "commitment": drawn.commitment,
     }
+    in_training = plan.how_to_keep_in_training(drawn.cost.corpus_documents)
     if as_json:
-        content["in_training"] = plan.how_to_keep_in_training
+        content["in_training"] = in_training
     console.show(content, as_json=as_json, title="Canaries")
-    console.say(f"note: {plan.how_to_keep_in_training}")
+    console.say(f"note: {in_training}")
 
 
 @app.command()

@@ -73,7 +73,7 @@ def screen(
     lines: LinesOption = True,
     dedup: Annotated[
         Literal["exact", "bloom", "near", "off"],
-        typer.Option(help="How repeats are found; 'near' (MinHash) is outside the proof."),
+        typer.Option(help="How repeats are found; all but 'exact' are outside the proof."),
     ] = "exact",
     expected_points: Annotated[
         int, typer.Option(help="Of --dedup bloom: points to make room for.")

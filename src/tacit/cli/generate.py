@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,15 @@ from tacit.errors import InputError
 from tacit.recipes import DEFAULT_MODEL
 from tacit.runs import Run
 
+if TYPE_CHECKING:
+    from tacit.privacy import Guarantee
+
 # A budget only bounds what these answers reveal together with all others; this command forgets it at its end.
 ONE_CALL = "The budget covers this call only: calls add up, and nothing here remembers them."
+NOT_BOOKED = (
+    "These people have an account (domain {domain} in {ledger}), and this call was not booked there: what "
+    "the account says was revealed and what was revealed here add up. Only tacit serve answers from it."
+)
 
 
 def generate(
@@ -211,9 +218,20 @@ def _privately(
     return {
         "text": prediction.text,
         "tokens": len(prediction.tokens),
-        "guarantee": f"{guarantee} {ONE_CALL}" if guarantee.epsilon is not None else str(guarantee),
+        "guarantee": " ".join([str(guarantee), *_outside_any_ledger(run, guarantee)]),
         "privacy": guarantee.to_json(),
     }
+
+
+def _outside_any_ledger(run: Run, guarantee: Guarantee) -> list[str]:
+    """What has to be said of answers that nothing counts beyond this call."""
+    from tacit.prediction.accounts import remembered_account
+
+    told = [ONE_CALL] if guarantee.epsilon is not None else []
+    account = remembered_account(run)
+    if account is not None and guarantee.kind != "public":
+        told.append(NOT_BOOKED.format(domain=account.domain, ledger=account.ledger))
+    return told
 
 
 def _plainly(

@@ -58,8 +58,8 @@ def init(
     mechanism: Annotated[
         str,
         typer.Option(
-            help="What will answer: certified or individual (RDP); submix-guarded, submix, gnmax "
-            "(instance-specific; gnmax in one direction only); subsample_aggregate."
+            help="What will answer, for good: certified or individual (RDP); submix-guarded or submix "
+            "(instance-specific; for Runs with two models per part)."
         ),
     ] = "certified",
     domain: Annotated[
@@ -72,17 +72,27 @@ def init(
 ) -> None:
     """Open an account for the people of a Run, with a budget that is never given back.
 
+    Refused where any of them has one in this ledger already. They are known by their ids, of which the ledger
+    keeps keyed hashes.
+
     Example:
 
         tacit ledger init runs/submix --epsilon 2
     """
-    model = _model_of(run)
+    served = [known for known, rule in ledgers.RULES.items() if rule.served]
+    if mechanism not in served:
+        raise InputError(
+            f"mechanism={mechanism!r}: tacit serve answers by {', '.join(served)}, and a domain keeps its "
+            "mechanism for good; choose one of them."
+        )
+    opened, model = _opened(run)
     name = domain or model.name
     account = ledgers.Domain(name, order, model.parts, model.partition, epsilon, mechanism, model.unit)
     with open_ledger(ledger, anchor, create=True) as book:
         book.create(account, model)
+        _tell_run(opened, name, book)
         where = {"domain": name, "ledger": book.store.name, "anchor": str(book.anchor.path)}
-        console.show(where | _terms(account), as_json=as_json)
+        _show_account(book, account, where, as_json=as_json)
 
 
 @app.command()
@@ -107,11 +117,12 @@ def attach(
 
         tacit ledger attach runs/again --domain submix --repartition
     """
-    model = _model_of(run)
+    opened, model = _opened(run)
     with open_ledger(ledger, anchor) as book:
         name = ledgers.only_domain(book, domain)
         book.attach(name, model, repartition=repartition)
-        console.show({"domain": name} | _terms(book.domain(name)), as_json=as_json)
+        _tell_run(opened, name, book)
+        _show_account(book, book.domain(name), {"domain": name}, as_json=as_json)
 
 
 @app.command()
@@ -150,7 +161,12 @@ def book(
         )
     with open_ledger(ledger, anchor) as account:
         name = ledgers.only_domain(account, domain)
-        charge = epsilon if run is None else _bound_of(Run.open(run), account.domain(name).order)
+        charge = epsilon
+        if run is not None:
+            trained = Run.open(run)
+            charge = _bound_of(trained, account.domain(name).order)
+            note = "; outside its guarantee: ".join([note, *trained.manifest.guarantee.get("outside", ())])
+            console.say(f"That {run} was trained on people of domain {name} is your word; nothing checks it.")
         assert charge is not None  # noqa: S101 - one of the two was given
         account.book_training(name, charge, note)
         console.show(_status(account, name), as_json=as_json)
@@ -163,6 +179,11 @@ def _bound_of(run: Run, order: float) -> float:
         raise InputError(
             f"{run.folder} promises nothing per user, which a ledger's budget is for; train with "
             "method=dpsgd and privacy.unit=user, or give --epsilon."
+        )
+    if not run.manifest.may_be_released:
+        raise InputError(
+            f"{run.folder} says of itself that its weights may not be released, so that no charge covers "
+            "them; train without training.seed and with noise."
         )
     return rdp_at(DpSgdProcess.from_json(recorded["dpsgd"]["process"]), order, "replace-one")
 
@@ -189,7 +210,10 @@ def statement(
     anchor: AnchorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Everything that was released about a set of people, and what it adds up to.
+    """What was booked for a set of people, and what it adds up to.
+
+    That is what tacit serve answered and what tacit ledger book was told. What was released without the
+    ledger, such as answers of tacit generate, is not in it.
 
     Example:
 
@@ -216,6 +240,7 @@ def statement(
     console.show(_terms(found.domain) | shown, as_json=False, title=f"Domain {found.domain.id}")
     for caveat in found.caveats:
         console.say(caveat)
+    console.say(f"Covers: {ledgers.COVERS}")
     console.say("Terms and guarantee may be published; spending, STOP and who answered may not.")
 
 
@@ -283,10 +308,38 @@ def path(ledger: LedgerOption = None, as_json: JsonFlag = False) -> None:
     console.show({"ledger": ledgers.place_of(ledger or ledgers.default_ledger())}, as_json=as_json)
 
 
-def _model_of(folder: Path) -> ledgers.Model:
+def _opened(folder: Path) -> tuple[Run, ledgers.Model]:
     from tacit.prediction.accounts import model_of
 
-    return model_of(Run.open(folder))
+    run = Run.open(folder)
+    return run, model_of(run)
+
+
+def _tell_run(run: Run, domain: str, book: ledgers.Ledger) -> None:
+    """Let the Run remember its account: tacit generate answers from it too, and books nothing."""
+    from tacit.prediction.accounts import Account, remember_account
+
+    if not remember_account(run, Account(domain, book.store.name)):
+        console.say(
+            f"{run.folder} cannot be written, so that tacit generate will not say that this account does not "
+            "know of its answers."
+        )
+
+
+def _show_account(
+    book: ledgers.Ledger, account: ledgers.Domain, where: dict[str, Any], *, as_json: bool
+) -> None:
+    unknown = book.unknown_people(account.id)
+    if as_json:
+        console.show_json(where | _terms(account) | {"people_unknown_against": unknown})
+        return
+    console.show(where | _terms(account), as_json=False)
+    if unknown:
+        console.say(
+            f"Nobody can say whether some of these people have a budget in {', '.join(unknown)} too: Runs of "
+            "blocks name no people, and a ledger of an older tacit kept none. Attach a Run of users to its "
+            "own domain again, and its people are known from then on."
+        )
 
 
 def _terms(domain: ledgers.Domain) -> dict[str, Any]:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 def serve(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="An ensemble's Run.", show_default=False)],
     queries: Annotated[
-        int, typer.Option(help="Answers the budget is meant for: the price of one follows from it.")
+        int, typer.Option(help="Tokens the budget is meant for: the price of one follows from it.")
     ] = 1024,
     target: Annotated[
         float | None,
         typer.Option(
-            help="Price per answer in nats (SubMix: distance of the halves); default: epsilon/queries.",
+            help="Price per token in nats (SubMix: distance of the halves); default: epsilon/queries.",
             show_default=False,
         ),
     ] = None,
@@ -105,7 +105,7 @@ def serve(
     wait_briefly()
     from tacit.models.ensemble import load_ensemble
     from tacit.models.loading import dtype_named
-    from tacit.prediction.accounts import model_of
+    from tacit.prediction.accounts import Account, model_of, remember_account
     from tacit.serving.books import Books
     from tacit.serving.logs import log_to_stderr
     from tacit.serving.server import Address
@@ -130,6 +130,8 @@ def serve(
     run = Run.open(run_folder)
     books = Books(ledger or default_ledger(), anchor, model_of(run), settings)
     try:
+        with books.using() as book:
+            remember_account(run, Account(books.account.id, book.store.name))
         with console.progress() as progress:
             progress.phase("loading", None)
 

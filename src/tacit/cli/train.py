@@ -10,7 +10,7 @@ import typer
 
 from tacit.cli import console
 from tacit.errors import InputError
-from tacit.recipes import PRIVATE_METHODS, Recipe, load_recipe
+from tacit.recipes import Recipe, load_recipe
 from tacit.runs import abandon_unfinished, partial_folder
 
 
@@ -47,22 +47,13 @@ def train(
     if dry_run:
         _show_plan(recipe, as_json=as_json)
         return
-    from tacit import training
+    from tacit.training import train_run
 
-    method = {
-        "finetune": training.finetune,
-        "submix": training.train_ensemble,
-        "dpsgd": training.train_privately,
-        "crt": training.train_confidentially,
-        "selective": training.train_selectively,
-        "adversarial": training.train_regularised,
-        "triplet": training.train_regularised,
-    }[recipe.method]
     with console.progress() as progress:
         if resume and not output.exists() and not partial_folder(output).exists():
             progress.remark(f"nothing to resume at {output}; starting from the beginning")
         try:
-            run = method(recipe, resume=resume, progress=progress)
+            run = train_run(recipe, resume=resume, progress=progress)
         except KeyboardInterrupt:
             if abandon_unfinished(output):
                 again = "the same recipe and overrides: tacit train RECIPE [KEY=VALUE]... --resume"
@@ -84,30 +75,20 @@ def train(
 
 
 def _show_plan(recipe: Recipe, *, as_json: bool) -> None:
-    from tacit import training
+    from tacit.training import plan_run
 
     with console.progress() as progress:
-        if recipe.method in PRIVATE_METHODS:
-            plan = asdict(training.plan_private(recipe, progress))
-        elif recipe.method == "submix":
-            plan = asdict(training.plan_ensemble(recipe, progress))
-        else:
-            plan = asdict(training.plan_training(recipe, progress))
+        plan = asdict(plan_run(recipe, progress))
     words = None
     if not as_json:
         if "filled_share" in plan:
             plan["filled_share"] = f"{plan['filled_share']:.0%}"
         words = plan.pop("certificate", None)
+        for name in ("authors", "privacy_weight", "discriminator_parameters"):
+            if plan.get(name) is None:
+                plan.pop(name, None)  # of methods that have no such thing
         plan["memory"] = f"about {plan.pop('memory_bytes') / 2**30:.1f} GiB"
-        plan["time"] = f"about {_duration(plan.pop('seconds'))} on this machine"
+        plan["time"] = f"about {console.duration(plan.pop('seconds'))} on this machine"
     console.show(plan, as_json=as_json, title="Plan (nothing was trained or written)")
     if words is not None:
         console.say_plainly(words)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -256,6 +256,15 @@ def draw_canaries(
     return replace(manifest, commitment=manifest.commit())
 
 
+def begins_with(text: str, secret: str) -> bool:
+    """Whether a text begins with a secret; a word must end where the secret's does.
+
+    So a text begins with one candidate at most.
+    """
+    following = text[len(secret) : len(secret) + 1]
+    return text.startswith(secret) and not (secret[-1:].isalpha() and following.isalpha())
+
+
 def word_list_digest(words: Sequence[str]) -> str:
     """What a manifest keeps of a word list: enough to know it again."""
     return _digest(list(words))

@@ -71,18 +71,18 @@ class CanaryPlan:
         if self.seed is not None:
             require_seed("seed", self.seed)
 
-    @property
-    def how_to_keep_in_training(self) -> str:
-        """One sentence for who trains on the planted corpus."""
+    def how_to_keep_in_training(self, documents: int) -> str:
+        """One sentence for who trains on the planted corpus, which had so many documents before."""
+        within = f"with held_out.by=within and held_out.among={documents}"
         if not self.held_out_share:
             return (
-                "Users who carry canaries may be held out: train with held_out=null, or plant with the share "
-                "and the seed of the recipe's held_out."
+                f"Users who carry canaries may be held out: train {within} or with held_out=null, or plant "
+                "with the share and the seed of the recipe's held_out."
             )
         return (
             f"The canaries stay in training with held_out.by=user, held_out.seed={self.held_out_seed} and a "
-            f"held_out.share of at most {self.held_out_share}, or with held_out=null; other splits may hold "
-            "them out."
+            f"held_out.share of at most {self.held_out_share}, {within}, or with held_out=null; other splits "
+            "may hold them out."
         )
 
     def _check_template(self) -> None:

@@ -128,6 +128,11 @@ class Partition:
                 digest.update(hmac.digest(self.key, user.encode(), "sha256"))
         return digest.hexdigest()
 
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Everybody who has a place, in the corpus' order."""
+        return tuple(self._slots)
+
     def slot_of(self, user: str) -> Slot:
         """Where a user is."""
         try:

@@ -36,7 +36,11 @@ def write_planted(path: Path, section: CorpusSection, manifest: CanaryManifest) 
 def plant(
     rows: Iterable[Mapping[str, Any]], manifest: CanaryManifest, *, user_column: str, text_column: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows as they are, then the canary documents with these two columns only.
+    """Yield the rows as they are, then the canary documents.
+
+    A canary has these two columns, and of its owner's others those that are the same in all of the owner's
+    rows: a label of people is theirs too. Only text and whole numbers are taken over; a list, as of gold
+    spans, is about its own row's text. A canary of a new user has no other column.
 
     A canary's user id has the type that the corpus gives it (a number stays a number). The canaries stand at
     the end, repetitions together, where ``Canary.documents`` says: training has to shuffle. Refuses a corpus
@@ -48,7 +52,7 @@ def plant(
             f"Expected two columns, and both are {user_column!r}; name the user's and the text's."
         )
     owners = {canary.user for canary in manifest.canaries}
-    met: dict[str, Any] = {}
+    met: dict[str, dict[str, Any]] = {}
     number = 0
     for number, row in enumerate(rows, start=1):
         for column in (user_column, text_column):
@@ -59,8 +63,8 @@ def plant(
                 f"Row {number}: column {text_column!r} holds no plain text, and canaries are plain text; "
                 "render chat messages to a text column first."
             )
-        if str(row[user_column]) in owners:
-            met.setdefault(str(row[user_column]), row[user_column])
+        if (owner := str(row[user_column])) in owners:
+            met[owner] = _in_all(met.get(owner), row)
         if met and manifest.plan.owner == "new":
             raise CorpusError(
                 f"Row {number} belongs to a user named like a canary's new user; rename that user."
@@ -77,7 +81,24 @@ def plant(
             f"{manifest.cost.corpus_documents}; draw them again."
         )
     for user, text in manifest.insertions():
-        yield {user_column: met.get(user, user), text_column: text}
+        of_owner = {user_column: user} | met.get(user, {})
+        yield of_owner | {text_column: text}
+
+
+def _in_all(before: Mapping[str, Any] | None, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values of a row that an owner's rows before it had too; None: there was none."""
+    return {
+        column: value
+        for column, value in row.items()
+        if (before is None and _is_plain(value)) or (before is not None and before.get(column) == value)
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value could be a label; CSV spells lists and objects as JSON."""
+    if isinstance(value, str):
+        return bool(value.strip()) and not value.lstrip().startswith(("[", "{"))
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:

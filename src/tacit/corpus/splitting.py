@@ -29,16 +29,22 @@ class HeldOutSplit:
 
 
 def split_held_out(
-    corpus: UserCorpus, share: float = 0.2, by: Literal["user", "within"] = "user", *, seed: int
+    corpus: UserCorpus,
+    share: float = 0.2,
+    by: Literal["user", "within"] = "user",
+    *,
+    seed: int,
+    among: int | None = None,
 ) -> HeldOutSplit:
     """Hold out about ``share`` of the users, or (``within``) of each user's documents.
 
     By user, a user is held out if their hash falls below the share, so that adding a user moves nobody; the
     share holds in expectation. Within users, each user's documents are ranked by hash and
     ``round(share * n)`` of them held out, at least one and at most n - 1; a user with one document stays in
-    training.
+    training. With ``among``, only the first so many documents of the corpus are split within users, and all
+    behind them stay in training: planted canaries stand there.
     """
-    held_out = held_out_documents(corpus, share, by, seed=seed)
+    held_out = held_out_documents(corpus, share, by, seed=seed, among=among)
     split = HeldOutSplit(corpus.select(~held_out), corpus.select(held_out))
     if not len(split.train) or not len(split.held_out):
         side = "training" if not len(split.train) else "evaluation"
@@ -52,7 +58,12 @@ def split_held_out(
 
 
 def held_out_documents(
-    corpus: UserCorpus, share: float, by: Literal["user", "within"], *, seed: int
+    corpus: UserCorpus,
+    share: float,
+    by: Literal["user", "within"],
+    *,
+    seed: int,
+    among: int | None = None,
 ) -> npt.NDArray[np.bool_]:
     """For each document, by its index in the whole corpus, whether ``split_held_out`` holds it out."""
     if not 0 < share < 1:
@@ -62,7 +73,9 @@ def held_out_documents(
     if corpus.unit == "undivided":
         raise CorpusError("The corpus was read without users; cut it in blocks before splitting it.")
     if by == "within":
-        return _held_out_within(corpus, share, _key(seed))
+        return _held_out_within(corpus, share, _key(seed), len(corpus) if among is None else among)
+    if among is not None:
+        raise RecipeError("Users are held out with all of their text, so that among is for by='within'.")
     chosen = (is_held_out(user, share, seed=seed) for user in corpus.users)
     return np.fromiter(chosen, np.bool_, len(corpus.users))[corpus.user_codes()]
 
@@ -72,12 +85,13 @@ def is_held_out(user: str, share: float, *, seed: int) -> bool:
     return _hash(_key(seed), user.encode()) < int(share * 2**_HASH_BITS)
 
 
-def _held_out_within(corpus: UserCorpus, share: float, key: bytes) -> npt.NDArray[np.bool_]:
+def _held_out_within(corpus: UserCorpus, share: float, key: bytes, among: int) -> npt.NDArray[np.bool_]:
     held_out = np.zeros(len(corpus), np.bool_)
     of_user = np.split(
         np.argsort(corpus.user_codes(), kind="stable"), np.cumsum(corpus.document_counts())[:-1]
     )
-    for user, documents in zip(corpus.users, of_user, strict=True):
+    for user, whole in zip(corpus.users, of_user, strict=True):
+        documents = whole[whole < among]
         count = len(documents)
         if count < 2:
             continue

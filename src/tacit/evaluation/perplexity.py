@@ -26,7 +26,7 @@ from torch import nn
 
 from tacit.corpus import UserCorpus
 from tacit.corpus.corpus_folder import passing_storage
-from tacit.errors import InputError
+from tacit.errors import InputError, TrainingDiverged
 from tacit.models.likelihood import NextTokenLoss
 from tacit.models.loading import PublicModel
 from tacit.models.tokenizer import PublicTokenizer
@@ -122,6 +122,9 @@ def measure_losses(
         block_size: tokens in a block; shortened to the model's context.
         model: a fine-tuned model built on ``public.model``, e.g. with an adapter.
         progress: told of every block.
+
+    Raises:
+        TrainingDiverged: no finite perplexity comes of the losses.
     """
     progress = progress or Silent()
     if block_size > public.context_length:
@@ -147,9 +150,11 @@ def measure_losses(
         sums = np.bincount(encoded.piece_user, values, minlength=len(encoded.users))
         return sums[measured].astype(np.float64)
 
-    return Losses(
+    with np.errstate(over="ignore"):  # infinite is told below
+        blocks = np.exp(nats / labels.clip(min=1))
+    found = Losses(
         users=tuple(user for user, told in zip(encoded.users, measured, strict=True) if told),
-        block_perplexity_sums=by_user(np.where(labels > 0, np.exp(nats / labels.clip(min=1)), 0.0)),
+        block_perplexity_sums=by_user(np.where(labels > 0, blocks, 0.0)),
         blocks=by_user((labels > 0).astype(np.float64)),
         nats=by_user(nats),
         tokens=tokens[measured].astype(np.float64),
@@ -158,6 +163,14 @@ def measure_losses(
         block_size=block_size,
         masks=int((encoded.lengths - labels).sum()),
     )
+    with np.errstate(over="ignore"):
+        perplexities = found.block_perplexity_sums.sum() + found.perplexity_by_user().sum()
+    if not np.isfinite(perplexities):
+        raise TrainingDiverged(
+            "The perplexity of the model on this text is not finite: its training diverged; lower "
+            "training.learning_rate and train again."
+        )
+    return found
 
 
 def _unknown_token(tokenizer: PublicTokenizer, corpus: UserCorpus) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tacit.errors import InputError, KeyReused
 from tacit.ledger.decisions import now
 from tacit.ledger.ledger import Ledger
-from tacit.ledger.terms import check_name
+from tacit.ledger.terms import check_name, is_name
 
 OPERATOR = "operator"  # the tenant of the operator's own questions
 _PREFIX = "tacit-"
@@ -78,6 +78,7 @@ class Access:
 
     def ensure_tenant(self, tenant: str) -> None:
         """Make a tenant without a limit, unless it is there."""
+        check_name("A tenant", tenant)
         if not self._store.run("SELECT 1 FROM tenant WHERE name = ?", (tenant,)):
             self.set_quota(tenant, None)
 
@@ -88,6 +89,7 @@ class Access:
 
     def tenant(self, name: str) -> Tenant:
         """One of them."""
+        check_name("A tenant", name)
         rows = self._store.run("SELECT name, tokens_most, tokens_used FROM tenant WHERE name = ?", (name,))
         if not rows:
             raise InputError(f"The ledger has no tenant {name}; see tacit keys list.")
@@ -111,6 +113,8 @@ class Access:
 
     def revoke_key(self, key_id: str) -> None:
         """From now on the key opens nothing."""
+        if not is_name(key_id):
+            raise InputError("A key's id has 8 hexadecimal digits; see tacit keys list, or GET /admin/keys.")
         with self._ledger.writing():
             found = self._store.run("SELECT revoked FROM api_key WHERE id = ?", (key_id,))
             if not found:

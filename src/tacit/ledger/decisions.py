@@ -106,7 +106,8 @@ def decide(account: Domain, balance: Balance, draws: Sequence[Draw]) -> Decided:
         if stopped or charges is None or after is None:
             answer, entry = Answer(draw.public, False), new_entry(account.id, "public", len(spent))
         else:
-            answer, entry = Answer(draw.private, True), new_entry(account.id, "token", len(spent))
+            # The blank makes it as long as a public one: what is written must not tell them apart.
+            answer, entry = Answer(draw.private, True), new_entry(account.id, "token", len(spent), note=" ")
             entry, spent = replace(entry, charges=charges), after
         answers.append(answer)
         used[draw.tenant] = used.get(draw.tenant, 0) + 1

@@ -13,11 +13,12 @@ from typing import Literal
 
 from tacit.errors import Tampered
 
-Kind = Literal["terms", "model", "token", "public", "stop", "training", "repartition", "anchor"]
+Kind = Literal["terms", "model", "people", "token", "public", "stop", "training", "repartition", "anchor"]
 GENESIS = bytes(32)
 
 # terms        the first entry of a domain: order, parts, partition, mechanism, unit, budget
 # model        an ensemble that may answer from here on
+# people       whom an ensemble was trained on, by the digest of their keyed hashes
 # token        an answer from the private mixture, with its charge
 # public       an answer from the public model: nothing charged
 # stop         from here on every answer is public

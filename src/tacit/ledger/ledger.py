@@ -1,13 +1,13 @@
 """The spending record: a charge is durable before its token leaves, and nothing is ever given back.
 
-A *domain* is a set of people, not a model. Everything that is released about them is charged to it: answers
+A *domain* is a set of people, not a model. Everything that is booked about them is charged to it: answers
 of one ensemble, of the next one trained on the same people, weights by DP-SGD. Each part of the partition has
 the same budget; when one part cannot pay, the domain stops for good and the public model answers.
 
 Promise: under a crash of the process at any instruction, a crash of the machine or a loss of power on storage
 that honours a sync, and under concurrent use by threads, the ledger never shows less than was released. It
 may show more, by the tokens that were being answered. Not promised: anything against an administrator who
-rewrites database and anchor, or against two copies of both.
+rewrites database and anchor, or against two copies of both; nor does it know what was released without it.
 
 Everything here is a function of private text, except domains' terms: for the operator alone.
 """
@@ -18,67 +18,23 @@ import contextlib
 import hmac
 import json
 import math
-import os
-import secrets
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Self
+from typing import Any
 
-from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, RolledBack, Tampered
-from tacit.ledger.anchor import Anchor, Position
+from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, Tampered
+from tacit.ledger.book import Book
 from tacit.ledger.decisions import Answer, Balance, Decided, Draw, decide, new_entry, now
-from tacit.ledger.entries import GENESIS, Entry, packed
-from tacit.ledger.opening import check_tables
-from tacit.ledger.store import Store, open_store
+from tacit.ledger.entries import GENESIS
+from tacit.ledger.people import People
 from tacit.ledger.terms import Domain, Model
 from tacit.privacy.filter import NANO, nano, nano_budget
 
 _LONGEST_NOTE = 2000
 
 
-class Ledger:
-    """One open ledger; nobody else can write to it meanwhile."""
-
-    def __init__(self, store: Store, anchor: Path | None = None, *, new_anchor: bool = False) -> None:
-        self.store = store
-        self._broken = self._changed = False
-        self._anchoring = threading.Lock()
-        name = self.secret("ledger").hex()[:32]
-        self.anchor = Anchor(anchor or _usual_anchor(store, name), name)
-        self._check(new_anchor=new_anchor)
-
-    @classmethod
-    def open(
-        cls, url: str, *, anchor: Path | None = None, create: bool = False, new_anchor: bool = False
-    ) -> Self:
-        """Open the ledger at a path or PostgreSQL URL; refused where it is older than its anchor.
-
-        ``new_anchor`` begins a new one where the anchor is lost; the ledger's entries say so ever after.
-        """
-        store = open_store(url, create=create)
-        try:
-            return cls(store, anchor, new_anchor=new_anchor)
-        except BaseException:
-            store.discard()
-            store.close()
-            raise
-
-    def close(self) -> None:
-        """Write the anchor, if anything has changed, and let go."""
-        try:
-            if self._changed and not self._broken:
-                self.check_place()
-                self._remember()
-        finally:
-            self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+class Ledger(Book):
+    """One open ledger: who has an account in it, and what has been charged."""
 
     # Domains and their models
 
@@ -87,6 +43,7 @@ class Ledger:
         budget = nano_budget(domain.epsilon)
         if (model.parts, model.partition, model.unit) != (domain.parts, domain.partition, domain.unit):
             raise InputError("A domain begins with the partition of its first ensemble.")
+        domain.check_halves(model, instead=", or open the domain by certified or individual mixing")
         self._remember()  # before and after: where no anchor can be written, nothing is booked
         with self.writing():
             if self.store.run("SELECT 1 FROM domain WHERE id = ?", (domain.id,)):
@@ -94,7 +51,7 @@ class Ledger:
                     f"The ledger has a domain {domain.id} already; attach the Run to it with tacit ledger "
                     "attach, or choose another --domain if these are other people."
                 )
-            self._refuse_people_of_others(domain.id, model)
+            hashes = self._refuse_people_of_others(domain.id, model)
             self.store.run(
                 "INSERT INTO domain VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -119,6 +76,7 @@ class Ledger:
             self._append(domain.id, [new_entry(domain.id, "terms", domain.parts, note=_json(terms))])
             self._set_balances(domain.id, domain.parts, budget, 0)
             self._admit(domain.id, model)
+            self._meet(domain.id, model, hashes)
         self._remember()
 
     def attach(self, domain: str, model: Model, *, repartition: bool = False) -> None:
@@ -126,35 +84,64 @@ class Ledger:
 
         With ``repartition`` its parts may be others: every new part begins with the most that any old one had
         spent, because anybody may have been in that one; and ensembles of the old parts answer no more.
+
+        Of an ensemble that the domain has had since people were not kept yet, they are kept now, wherever
+        else they have a budget: what has happened is not undone by refusing to know it.
         """
         self._remember()
         with self.writing():
             self._lock(domain)
             account = self.domain(domain)
-            self._refuse_people_of_others(domain, model)
-            if model.unit != account.unit:
-                raise InputError(
-                    f"{model.name} is made of {model.unit}s and domain {domain} of {account.unit}s."
-                )
-            known = self.store.run(
-                "SELECT domain, partitioning FROM model WHERE fingerprint = ?", (model.fingerprint,)
-            )
-            if known and known[0] != (domain, account.partition):
-                raise InputError(
-                    f"{model.name} belonged to domain {known[0][0]} under its partition of then; train anew."
-                )
-            if account.partition != model.partition:
-                if not repartition:
-                    raise InputError(
-                        f"{model.name} has another partition than domain {domain}; if these are the same "
-                        "people, carry their spending over with tacit ledger attach --repartition."
-                    )
-                self._repartition(account, model)
-            elif model.parts != account.parts:
-                raise InputError(f"{model.name} has {model.parts} parts and domain {domain} {account.parts}.")
-            if not known:
-                self._admit(domain, model)
+            if self._is_of_unknown_people(domain, model):
+                self._meet(domain, model, self.people.hashes(model.people or ()))
+            else:
+                self._attach(account, model, repartition=repartition)
         self._remember()
+
+    def _attach(self, account: Domain, model: Model, *, repartition: bool) -> None:
+        domain = account.id
+        account.check_halves(model, instead=", with the same ensemble.key, and attach that")
+        hashes = self._refuse_people_of_others(domain, model)
+        if model.unit != account.unit:
+            raise InputError(f"{model.name} is made of {model.unit}s and domain {domain} of {account.unit}s.")
+        known = self.store.run(
+            "SELECT domain, partitioning FROM model WHERE fingerprint = ?", (model.fingerprint,)
+        )
+        if known and known[0] != (domain, account.partition):
+            raise InputError(
+                f"{model.name} belonged to domain {known[0][0]} under its partition of then; train anew."
+            )
+        if account.partition != model.partition:
+            if not repartition:
+                raise InputError(
+                    f"{model.name} has another partition than domain {domain}; if these are the same "
+                    "people, carry their spending over with tacit ledger attach --repartition."
+                )
+            self._repartition(account, model)
+        elif model.parts != account.parts:
+            raise InputError(f"{model.name} has {model.parts} parts and domain {domain} {account.parts}.")
+        if not known:
+            self._admit(domain, model)
+        self._meet(domain, model, hashes)
+
+    def shared_people(self, domain: str) -> dict[str, int]:
+        """Other domains that some of this one's people are in too, and how many of an ensemble at most.
+
+        Only where both had budgets before the ledger kept people.
+        """
+        found: dict[str, int] = {}
+        for own, note in self.store.run("SELECT domain, note FROM entry WHERE kind = 'people'"):
+            for other, count in json.loads(note).get("elsewhere", {}).items():
+                if domain in (own, other):
+                    second = other if own == domain else own
+                    found[second] = max(found.get(second, 0), int(count))
+        return dict(sorted(found.items()))
+
+    def unknown_people(self, domain: str) -> list[str]:
+        """Other domains of which nobody can say whether this one's people have a budget there too."""
+        others = {one.id for one in self.domains()} - {domain}
+        unknown = self.people.domains_with_unknown()
+        return sorted(others if domain in unknown else others & unknown)
 
     def domains(self) -> list[Domain]:
         """Every account."""
@@ -293,56 +280,8 @@ class Ledger:
         )
         return [int(row[0]) for row in rows]
 
-    # How it is kept
-
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """One transaction. After a failure of the store nothing more is written: it must be opened anew."""
-        self.check_place()
-        try:
-            with self.store.transaction():
-                self._changed = True
-                yield
-        except LedgerUnavailable:
-            self._broken = True
-            raise
-        self.check_place()  # or it is durable in a file that has no name any more
-
-    def check_place(self) -> None:
-        """Refuse to go on where the ledger's files have been removed or replaced: what they hold is lost."""
-        self._refuse_if_broken()
-        if self.store.in_place:
-            return
-        self._remember()  # they can still be read: an older copy that takes their place must not open
-        self._broken = True
-        raise LedgerUnavailable(
-            f"{self.store.name} was removed or replaced, or its log was; nothing was released. Put the files "
-            "back: without them the honest remedy is to count the budget as spent."
-        )
-
-    def _refuse_if_broken(self) -> None:
-        if self._broken:
-            raise LedgerUnavailable(f"{self.store.name} failed before; restart to open it again.")
-
-    def secret(self, name: str) -> bytes:
-        """A random value that this ledger has for a purpose; made when it is first asked for."""
-        found = self.store.run("SELECT value FROM secret WHERE name = ?", (name,))
-        if found:
-            return bytes(found[0][0])
-        value = secrets.token_bytes(32)
-        with self.store.transaction():
-            self.store.run("INSERT INTO secret (name, value) VALUES (?, ?)", (name, value))
-        return value
-
-    def positions(self) -> dict[str, Position]:
-        """Where each domain's chain ends."""
-        return {
-            str(row[0]): Position(int(row[1]), bytes(row[2]))
-            for row in self.store.run("SELECT domain, seq, hash FROM head")
-        }
-
     def _keyed(self, fingerprint: str) -> bytes:
-        return hmac.digest(self._corpus_key, fingerprint.encode(), "sha256")
+        return hmac.digest(self.secret("corpus"), fingerprint.encode(), "sha256")
 
     def may_answer(self, domain: str, model: str, mechanism: str, order: float) -> Domain:
         """The account, if this ensemble, mechanism and order are its own; refused otherwise."""
@@ -359,17 +298,39 @@ class Ledger:
             )
         return account
 
-    def _refuse_people_of_others(self, domain: str, model: Model) -> None:
+    @property
+    def people(self) -> People:
+        """Who is known, by keyed hashes."""
+        return People(self.store, self.secret("people"))
+
+    def _refuse_people_of_others(self, domain: str, model: Model) -> bytes | None:
+        """Refuse an ensemble whose people have a budget in another domain; else their hashes, if known.
+
+        The same text is of the same people, and where people are not known the same partition is taken for
+        a sign of them.
+        """
         known = self.store.run(
-            "SELECT domain FROM model WHERE domain <> ? AND "
-            "(fingerprint = ? OR partitioning = ? OR corpus = ?)",
-            (domain, model.fingerprint, model.partition, self._keyed(model.corpus)),
+            "SELECT domain FROM model WHERE domain <> ? AND (fingerprint = ? OR corpus = ? OR "
+            "(partitioning = ? AND (? = 0 OR fingerprint NOT IN (SELECT model FROM people))))",
+            (
+                domain,
+                model.fingerprint,
+                self._keyed(model.corpus),
+                model.partition,
+                int(model.people is not None),
+            ),
         )
         if known:
             raise InputError(
                 f"The people of {model.name} have a budget already, in domain {known[0][0]}, and a budget is "
-                "not given twice; attach the Run there with tacit ledger attach."
+                f"not given twice; attach the Run there with tacit ledger attach --domain '{known[0][0]}'."
             )
+        if model.people is None:
+            return None
+        hashes = self.people.hashes(model.people)
+        if elsewhere := self.people.with_accounts_elsewhere(domain, hashes):
+            raise InputError(_second_budget(model, elsewhere))
+        return hashes
 
     def _admit(self, domain: str, model: Model) -> None:
         note = {
@@ -385,6 +346,24 @@ class Ledger:
             "INSERT INTO model VALUES (?, ?, ?, ?, ?, ?)",
             (model.fingerprint, domain, model.partition, self._keyed(model.corpus), model.name, seq),
         )
+
+    def _is_of_unknown_people(self, domain: str, model: Model) -> bool:
+        known = self.store.run(
+            "SELECT 1 FROM model WHERE fingerprint = ? AND domain = ?", (model.fingerprint, domain)
+        )
+        return bool(known) and model.people is not None and not self.people.are_known(model.fingerprint)
+
+    def _meet(self, domain: str, model: Model, hashes: bytes | None) -> None:
+        """Remember an ensemble's people, if they are known now and were not before."""
+        if hashes is None or self.people.are_known(model.fingerprint):
+            return
+        note: dict[str, Any] = {
+            "fingerprint": model.fingerprint,
+            "people": self.people.keep(model.fingerprint, hashes),
+        }
+        if elsewhere := self.people.with_accounts_elsewhere(domain, hashes):
+            note["elsewhere"] = elsewhere
+        self._append(domain, [new_entry(domain, "people", model.parts, note=_json(note))])
 
     def _repartition(self, account: Domain, model: Model) -> None:
         domain = account.id
@@ -413,103 +392,27 @@ class Ledger:
             [(domain, part, budget, spent) for part in range(parts)],
         )
 
-    def _lock(self, domain: str) -> None:
-        if not self.store.run(f"SELECT 1 FROM head WHERE domain = ?{self.store.lock}", (domain,)):  # noqa: S608
-            raise InputError(f"The ledger has no domain {domain}; see tacit ledger status.")
-
     def _move(self, domain: str, spent: Sequence[int]) -> None:
-        # Every row, whether or not it changes: the work must not tell that nobody pays any more.
+        # Every row changes, whether or not anybody pays: the work must not tell that nobody does any more.
         rows = [(value, domain, part) for part, value in enumerate(spent)]
-        self.store.run_many("UPDATE balance SET spent = ? WHERE domain = ? AND part = ?", rows)
-
-    def _append(self, domain: str, entries: Iterable[Entry]) -> None:
-        """Number and chain entries behind the last one, and move the head."""
-        seq, digest, stopped = self.store.run(
-            "SELECT seq, hash, stopped FROM head WHERE domain = ?", (domain,)
-        )[0]
-        rows, answered = [], {"token": 0, "public": 0}
-        for entry in entries:
-            seq += 1
-            if entry.kind in answered:
-                answered[entry.kind] += 1
-            numbered = replace(entry, seq=seq)
-            digest = numbered.hash_after(bytes(digest))
-            stopped = seq if entry.kind == "stop" else stopped
-            rows.append(
-                (
-                    domain,
-                    seq,
-                    numbered.kind,
-                    numbered.made,
-                    numbered.request,
-                    numbered.step,
-                    numbered.tenant,
-                    numbered.token,
-                    packed(numbered.charges),
-                    numbered.note,
-                    digest,
-                )
-            )
-        self.store.run_many("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        self.store.run(
-            "UPDATE head SET seq = ?, hash = ?, stopped = ?, private = private + ?, public = public + ? "
-            "WHERE domain = ?",
-            (seq, digest, stopped, answered["token"], answered["public"], domain),
+        self.store.run_many(
+            "UPDATE balance SET spent = ?, moved = moved + 1 WHERE domain = ? AND part = ?", rows
         )
 
-    def _remember(self) -> None:
-        """Write the anchor; where that fails, nothing more is charged."""
-        self._refuse_if_broken()
-        try:
-            with self._anchoring:  # or an older position could be written over a newer one
-                self.anchor.write(self.positions())
-        except LedgerUnavailable:
-            self._broken = True
-            raise
 
-    def _check(self, *, new_anchor: bool) -> None:
-        """Refuse a ledger that is older than its anchor, or whose tables are not what its chains say."""
-        self._corpus_key = self.secret("corpus")
-        self.secret("idempotency")  # made now, and not by two first requests at once
-        positions = self.positions()
-        check_tables(self.store, positions)
-        remembered = self.anchor.read()
-        if remembered is None and positions:
-            if not new_anchor:
-                raise RolledBack(
-                    f"The anchor {self.anchor.path} is missing, and without it an older copy of the ledger "
-                    "cannot be told from the newest; restore it or give --anchor. If this is the newest "
-                    "ledger and its anchor is lost, begin another with tacit ledger new-anchor."
-                )
-            with self.writing():
-                for domain in positions:
-                    parts = len(self.balance(domain).spent)
-                    self._append(domain, [new_entry(domain, "anchor", parts, "a new anchor was begun")])
-        for domain, position in (remembered or {}).items():
-            row = self.store.run(
-                "SELECT hash FROM entry WHERE domain = ? AND seq = ?", (domain, position.seq)
-            )
-            self.anchor.check(domain, position, bytes(row[0][0]) if row else None)
-        self._remember()
-
-
-def default_ledger() -> str:
-    """The ledger of this machine: ``TACIT_LEDGER``, or a file among the user's own data."""
-    return os.environ.get("TACIT_LEDGER") or str(_data_folder() / "ledger.db")
-
-
-def _usual_anchor(store: Store, ledger: str) -> Path:
-    """In the folder ``TACIT_ANCHORS`` under the ledger's id; else beside a file, or among the user's data."""
-    if folder := os.environ.get("TACIT_ANCHORS"):
-        return Path(folder).expanduser() / f"{ledger}.anchor"
-    return store.beside or _data_folder() / f"{ledger}.anchor"
-
-
-def _data_folder() -> Path:
-    # Not the cache, where downloads go: caches are emptied.
-    if home := os.environ.get("TACIT_HOME"):
-        return Path(home)
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "tacit"
+def _second_budget(model: Model, elsewhere: Mapping[str, int]) -> str:
+    total = len(model.people or ())
+    shares = ", ".join(f"{count:,} of {total:,} in domain {name}" for name, count in elsewhere.items())
+    remedy = (
+        f"attach the Run there with tacit ledger attach --domain '{next(iter(elsewhere))}'"
+        if len(elsewhere) == 1
+        else "train without the people of all of these domains but one, and attach the Run to that one"
+    )
+    return (
+        f"People of {model.name} have a budget already ({shares}), and a budget is not given twice: what is "
+        f"revealed about them adds up; {remedy}. If these are other people with the same ids, keep them in "
+        "a ledger of their own (--ledger)."
+    )
 
 
 def _check_note(note: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ except ImportError:  # pragma: no cover - the extra is there in every test
 
 _SCHEMA = "tacit"
 # Any number that nothing else in the database locks.
+_SECONDS_TO_LEAVE = 2.0  # a closed connection's lock is free when the server has noticed
 _LOCK = int.from_bytes(hashlib.sha256(b"tacit ledger").digest()[:7])
 # A network that swallows packets must end in an error, not in a server that hangs.
 _PATIENCE = {
@@ -71,7 +73,7 @@ class PostgresConnection:
         try:
             self._connection = psycopg.connect(url, autocommit=True, **settings)
         except psycopg.Error as problem:
-            reason = str(problem).strip().splitlines()[-1] if str(problem).strip() else "no answer"
+            reason = _first_line(problem)
             raise LedgerUnavailable(f"{self.name}: {reason}; check the URL and the server.") from None
         try:
             self._claim()
@@ -90,10 +92,14 @@ class PostgresConnection:
             self.run(f"SET {limit} TO 0")  # a commit that is cut short may not have reached the replicas
         # The session's own setting, which a reload of the server's does not change.
         self.run(f"SET synchronous_commit TO {found['synchronous_commit']}")
-        if not self.run("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0]:
-            raise LedgerBusy(
-                f"{self.name} is in use by another process; ask that server's admin port, or stop it first."
-            )
+        patience = time.monotonic() + _SECONDS_TO_LEAVE
+        while not self.run("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0]:
+            if time.monotonic() > patience:
+                raise LedgerBusy(
+                    f"{self.name} is in use by another process; ask that server's admin port, or stop it "
+                    "first."
+                )
+            time.sleep(0.05)
         self.run(f"SET search_path TO {_SCHEMA}")
         self._connection.add_notice_handler(self._noticed)
 

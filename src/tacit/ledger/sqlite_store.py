@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -207,18 +208,21 @@ class SQLiteConnection:
         """SQLite's own copy, which is one file and whole."""
         refuse_existing(path)
         make_parent(path)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE))
-        try:
+        # Under another name until it is whole: a killed backup must not look like one.
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as place:
+            partial = Path(place) / path.name
+            os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE))
             with self._errors():
-                copy = apsw.Connection(str(path))
+                copy = apsw.Connection(str(partial))
                 try:
                     with copy.backup("main", self._open, "main") as running:
                         running.step()
                 finally:
                     copy.close()
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+            sync(partial)
+            refuse_existing(path)
+            partial.rename(path)
+        sync(path.parent)
 
     def discard(self) -> None:
         """Remove the files again, if this connection made them."""

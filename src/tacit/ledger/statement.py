@@ -1,4 +1,4 @@
-"""An account of everything that was released about a set of people, and what it adds up to."""
+"""What was booked for a set of people, and what it adds up to."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from tacit.ledger.terms import Domain
 from tacit.privacy import Guarantee
 from tacit.privacy.filter import NANO
 
+COVERS = (
+    "What was booked here: the answers of tacit serve, and what tacit ledger book was told of. Not: answers "
+    "of tacit generate, published measurements, weights that were given away, other ledgers and domains."
+)
+
 
 @dataclass(frozen=True)
 class Training:
@@ -27,7 +32,10 @@ class Training:
 
 @dataclass(frozen=True)
 class Statement:
-    """One domain's account: sensitive as a whole, except its terms and its guarantee."""
+    """One domain's account: sensitive as a whole, except its terms and its guarantee.
+
+    It knows what was booked. Whatever was released without the ledger is not in it: see ``COVERS``.
+    """
 
     domain: Domain
     balance: Balance
@@ -61,6 +69,7 @@ class Statement:
             "training": [vars(one) for one in self.training],
             "new_anchors": self.new_anchors,
             "guarantee": None if self.guarantee is None else self.guarantee.to_json(),
+            "covers": COVERS,
             "caveats": list(self.caveats),
         }
 
@@ -78,7 +87,11 @@ def statement(ledger: Ledger, name: str) -> Statement:
     kinds = [str(event[0]) for event in past]
     outside = tuple(dict.fromkeys(one for model in models for one in model["outside"]))
     guarantee = _guarantee(domain, per_user=bool(training) or "repartition" in kinds, outside=outside)
-    caveats = () if guarantee is not None else (_NO_STATEMENT,)
+    caveats = [] if guarantee is not None else [_NO_STATEMENT]
+    if shared := ledger.shared_people(name):
+        caveats.append(_SHARED.format(", ".join(f"{other} ({count:,})" for other, count in shared.items())))
+    if unknown := ledger.unknown_people(name):
+        caveats.append(_UNKNOWN.format(", ".join(unknown)))
     return Statement(
         domain,
         balance,
@@ -86,10 +99,18 @@ def statement(ledger: Ledger, name: str) -> Statement:
         tuple(str(model["name"]) for model in models),
         kinds.count("anchor"),
         guarantee,
-        caveats,
+        tuple(caveats),
     )
 
 
+_SHARED = (
+    "Some of these people have a budget in another domain too, from before the ledger kept people: in {}. "
+    "They can lose both, and this statement is about one."
+)
+_UNKNOWN = (
+    "Nobody can say whether some of these people have a budget in {} too: whoever does can lose both, and "
+    "this statement is about one."
+)
 _NO_STATEMENT = (
     "These people were in other parts before, and instance-specific answers (SubMix) were charged for parts: "
     "there is no statement that covers both times."
@@ -97,7 +118,7 @@ _NO_STATEMENT = (
 
 
 def _guarantee(domain: Domain, *, per_user: bool, outside: tuple[str, ...]) -> Guarantee | None:
-    """What holds for everything together, by its budget: a public number, unlike what was spent.
+    """What holds for everything that is booked, by its budget: a public number, unlike what was spent.
 
     Answers are charged for one part, weights for one user. The loss of a user is at most the converted loss
     of their part plus that of the weights, and the conversion never makes less: so one account with both

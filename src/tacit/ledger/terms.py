@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from tacit.errors import InputError
@@ -22,12 +22,16 @@ class Rule:
                 ``filtered``: SubMix's Algorithm 2, which stops when a part would have nothing left.
                 ``fading``: each part was kept within what it has left; nothing ever stops.
     one_directional  whether charges bound this corpus against its neighbours only, and not the reverse
+    halves      whether it compares two models of each part
+    served      whether `tacit serve` answers by it; else it is for programs that charge answers themselves
     """
 
     promise: Literal["rdp", "rop"]
     neighbours: Literal["null part", "removed part", "changed part"]
     spending: Literal["counted", "filtered", "fading"]
     one_directional: bool = False
+    halves: bool = False
+    served: bool = True
 
 
 # A domain has one mechanism. Sums over different neighbours bound neither; and a stop that depends on what
@@ -35,10 +39,10 @@ class Rule:
 RULES: dict[str, Rule] = {
     "certified": Rule("rdp", "null part", "counted"),
     "individual": Rule("rdp", "null part", "fading"),
-    "subsample_aggregate": Rule("rdp", "changed part", "counted"),
-    "submix-guarded": Rule("rop", "null part", "filtered"),
-    "submix": Rule("rop", "removed part", "filtered"),
-    "gnmax": Rule("rop", "changed part", "filtered", one_directional=True),
+    "subsample_aggregate": Rule("rdp", "changed part", "counted", served=False),
+    "submix-guarded": Rule("rop", "null part", "filtered", halves=True),
+    "submix": Rule("rop", "removed part", "filtered", halves=True),
+    "gnmax": Rule("rop", "changed part", "filtered", one_directional=True, served=False),
 }
 
 
@@ -79,6 +83,15 @@ class Domain:
         """How its answers are paid for."""
         return RULES[self.mechanism]
 
+    def check_halves(self, model: Model, *, instead: str = "") -> None:
+        """Refuse an ensemble that could never answer from here; ``instead``: what else may be done."""
+        if self.rule.halves and not model.halves:
+            raise InputError(
+                f"Domain {self.id} answers by {self.mechanism}, which compares the two halves of each part, "
+                f"and {model.name} has one model per part; train it again with ensemble.halves: true"
+                f"{instead}."
+            )
+
 
 @dataclass(frozen=True)
 class Model:
@@ -89,6 +102,9 @@ class Model:
     corpus       fingerprint of its text; kept as a keyed hash only
     unit         whose text its parts are made of
     outside      what its Run says is outside any guarantee
+    people       the ids of everybody it was trained on, kept as keyed hashes only; None: not known, as of
+                 blocks, whose names are places in one corpus and stand for nobody elsewhere
+    halves       whether there are two models of each part
     """
 
     fingerprint: str
@@ -98,9 +114,16 @@ class Model:
     corpus: str
     unit: Unit = "user"
     outside: tuple[str, ...] = ()
+    people: tuple[str, ...] | None = field(default=None, repr=False)
+    halves: bool = True
+
+
+def is_name(name: str) -> bool:
+    """Whether a person can read a name and every database keep it."""
+    return 0 < len(name) <= 200 and name.isprintable()
 
 
 def check_name(what: str, name: str) -> None:
     """Refuse a name that a person could not read or a database could not keep."""
-    if not name or len(name) > 200 or not name.isprintable():
+    if not is_name(name):
         raise InputError(f"{what} needs a printable name of at most 200 characters.")

@@ -76,6 +76,7 @@ class _Check:
         self.digest = GENESIS
         self._terms: dict[str, Any] = {}
         self._models: dict[str, tuple[str, int]] = {}  # by fingerprint: partition, entry
+        self._people: dict[str, str] = {}  # by fingerprint: digest of their hashes
         self._spent: list[int] = []
         self._stopped: int | None = None
         self._answers = {"token": 0, "public": 0}
@@ -106,6 +107,9 @@ class _Check:
         elif entry.kind == "model":
             said = json.loads(entry.note)
             self._models[said["fingerprint"]] = (said["partition"], entry.seq)
+        elif entry.kind == "people":
+            said = json.loads(entry.note)
+            self._people[said["fingerprint"]] = said["people"]
         elif entry.kind == "stop":
             if self._stopped is not None:
                 raise self._wrong(entry.seq, "stops a second time")
@@ -142,6 +146,8 @@ class _Check:
         )
         if {row[0]: (row[1], row[2]) for row in rows} != self._models:
             raise Tampered(f"The models of domain {self._domain} are not those of its entries.")
+        if ledger.people.digests(self._domain) != self._people:
+            raise Tampered(f"The people of domain {self._domain} are not those of its entries.")
 
     def _wrong(self, seq: int, what: str) -> Tampered:
         return Tampered(f"Entry {seq} of domain {self._domain} {what}: the ledger has been altered.")

@@ -17,6 +17,8 @@ ASSUMPTIONS: Final = (
     "text was split into data points of whole sentences, then deduplicated, then redacted, in this order",
     "duplicates and redacted spans became the same <MASK>, and every data point with a <MASK> is private",
     "the tagger's labels had settled on the masked text; sentences that never settle count as missed",
+    "a secret is caught only where its data point comes out as if the secret had been masked beforehand: "
+    "one that is a whole labelled span is; all others count as missed, masked or not",
     "a step's batch is wholly public or a Poisson sample of the private part, clipped and noised; an empty "
     "batch takes its step; the divisor is the expected batch",
 )
@@ -34,6 +36,11 @@ def once(points: int) -> str:
     if points == 1:
         return "a secret stands in one data point, whose sentence occurs once in the corpus"
     return f"masking a secret changes at most {points:,} data points, those of repeated sentences included"
+
+
+def who_misses(points: int) -> str:
+    """Which policies leave a secret in public text, as far as that is bounded."""
+    return "both policies miss" if points == 1 else "the conservative policy misses"
 
 
 def up(value: float) -> str:
@@ -74,6 +81,8 @@ def _training(certificate: Certificate) -> list[str]:
     lines.append(f"One data point replaced: {_bound(certificate.training)}, by the whole privacy curve.")
     if part is None:
         return lines
+    if part.points == 0:
+        return [*lines, "There are no private data points."]
     lines.append(f"{part.points:,} private data points, of which {part.bare:,} are a bare <MASK>.")
     if part.without_bare is None:
         lines.append("All of them are bare masks: there is no private text.")
@@ -88,8 +97,8 @@ def _training(certificate: Certificate) -> list[str]:
 
 def _policies(certificate: Certificate) -> list[str]:
     lines = [
-        f"The redaction policy misses at most gamma = {up(certificate.gamma.upper)} of the secrets "
-        f"({_evidence(certificate.gamma)}).",
+        f"The redaction policy misses (does not catch) at most gamma = {up(certificate.gamma.upper)} of the "
+        f"secrets ({_evidence(certificate.gamma)}).",
     ]
     if certificate.unprotected:
         lines.append(
@@ -110,9 +119,13 @@ def _each_secret(certificate: Certificate) -> list[str]:
     points = certificate.secret_points
     where = "its sentence occurs once" if points == 1 else f"masking it changes up to {points:,} data points"
     lines = [
-        "A secret that the redaction policy masks: epsilon 0, delta 0. Training sees the same text with and "
-        "without it, if its sentence occurs once.",
-        f"A secret that it misses in a private data point: {_bound(certificate.missed)}, if {where}.",
+        "A secret that the redaction policy catches: epsilon 0, delta 0, if its sentence occurs once. "
+        "Training sees the same text with and without it. Caught is more than masked: a secret that is "
+        "masked as a part of a longer span, or in several, can be missed."
+        if points == 1
+        else "A secret that the redaction policy catches: no better than one that it misses, for masking it "
+        "may turn repeats of its sentence into other points.",
+        f"Any other secret in a private data point: {_bound(certificate.missed)}, if {where}.",
     ]
     if certificate.unprotected:
         lines.append(
@@ -127,13 +140,21 @@ def _random_secret(certificate: Certificate) -> list[str]:
         "The attacker knows everything but the secret, which is drawn like those that gamma and delta2 are "
         "about."
     ]
+    if certificate.secret_points > 1:
+        lines.append(
+            "A secret in a repeated sentence changes data points even where it is caught, so that nothing is "
+            "gained from gamma."
+        )
     if math.isinf(certificate.random_secret.epsilon):
-        missed = min(certificate.gamma.upper, certificate.delta2.upper)
+        missed = certificate.delta2.upper
+        if certificate.secret_points == 1:
+            missed = min(certificate.gamma.upper, missed)
         if missed >= certificate.delta:
             lines.append(
-                f"No finite epsilon at delta {certificate.delta:g}: secrets that both policies miss may be "
-                f"{up(missed)} of all, more than delta allows. Label more text, take a conservative policy "
-                "that misses less, or make everything private."
+                f"No finite epsilon at delta {certificate.delta:g}: secrets that "
+                f"{who_misses(certificate.secret_points)} may be {up(missed)} of all, more than delta "
+                "allows. Label more text, take a conservative policy that misses less, or make everything "
+                "private."
             )
         else:
             lines.append(
@@ -155,16 +176,17 @@ def _groups(certificate: Certificate) -> list[str]:
 
 
 def _group(group: GroupPromise) -> str:
+    assumed = " It was assumed that none of these points is public." if group.assumed_private else ""
     return (
         f"{group.name}: {group.points:,} data points differ; {_bound(group.direct)}. By composing single "
-        f"bounds: {_bound(group.composition)}."
+        f"bounds: {_bound(group.composition)}.{assumed}"
     )
 
 
 def _paper(certificate: Certificate) -> list[str]:
     paper = certificate.paper
     return [
-        f"{paper.label[:1].upper()}{paper.label[1:]}.",
+        f"{paper.label[:1].upper()}{paper.label[1:]}. Of a secret in one data point.",
         f"Training {_bound(paper.training)}; a random secret {_bound(paper.at_point)} from one point, "
         f"{_bound(paper.random_secret)} by the curve.",
     ]

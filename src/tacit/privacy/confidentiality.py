@@ -30,7 +30,7 @@ grows with gamma and with delta2, so upper bounds of either may stand in for the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -91,8 +91,13 @@ class MissRate:
         check_rate("miss rate", self.upper)
 
     @classmethod
-    def measured(cls, misses: int, sample: int, *, confidence: float = CONFIDENCE) -> MissRate:
-        """From labelled secrets: the miss rate is at most ``upper``, but for a chance of 1 - confidence."""
+    def measured(
+        cls, misses: int, sample: int, *, confidence: float = CONFIDENCE, kinds: Iterable[str] = ()
+    ) -> MissRate:
+        """From labelled secrets: the miss rate is at most ``upper``, but for a chance of 1 - confidence.
+
+        ``kinds`` are the labels of the sample: the rate says nothing about secrets of other kinds.
+        """
         if not (isinstance(misses, int) and isinstance(sample, int) and 0 <= misses <= sample):
             raise InputError(
                 f"misses={misses} of sample={sample}: give whole numbers, 0 <= misses <= sample."
@@ -100,7 +105,8 @@ class MissRate:
         if not 0 < confidence < 1:
             raise InputError(f"confidence={confidence}: must lie strictly between 0 and 1, e.g. 0.95.")
         upper = 1.0 if misses == sample else float(stats.beta.ppf(confidence, misses + 1, sample - misses))
-        source = f"{misses:,} of {sample:,} labelled secrets missed"
+        of_kinds = f" of the kinds {', '.join(kinds)}" if (kinds := sorted(kinds)) else ""
+        source = f"{misses:,} of {sample:,} labelled secrets{of_kinds} missed"
         return cls(upper, misses, sample, confidence, source)
 
     @classmethod
@@ -126,8 +132,9 @@ class MissRate:
 def calibrated_rates(calibration: Mapping[str, Any]) -> tuple[MissRate, MissRate | None]:
     """gamma and delta2 of what `tacit corpus calibrate` wrote; no delta2 where everything is private."""
     try:
+        kinds = set(calibration["recall"]) - {"ALL"}
         gamma, delta2 = (
-            MissRate.measured(found["misses"], found["n"], confidence=found["confidence"])
+            MissRate.measured(found["misses"], found["n"], confidence=found["confidence"], kinds=kinds)
             for found in (calibration["gamma"], calibration["delta2"])
         )
         everything = calibration["thresholds"]["conservative"] is None
@@ -141,8 +148,9 @@ def each_secret(
 ) -> Indistinguishable:
     """Definition 2, Proposition 5 and Theorem 8.1: one secret, whatever it is.
 
-    ``caught``   the redaction policy labels it: training sees the same bytes with and without it, (0, 0).
-                 Needs a tagger that has settled, and a sentence that occurs once.
+    ``caught``   its data point comes out as if it had been masked beforehand: training sees the same bytes
+                 with and without it, (0, 0). True of a whole labelled span of a settled point, if its
+                 sentence occurs once; not of everything that is masked.
     ``private``  else, whether its data point is private, because the conservative policy labels it or because
                  everything is. Where it is not, it is trained on as it stands, and there is no bound.
 

@@ -12,7 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, TypedDict
 
 from tacit.errors import InputError
-from tacit.privacy.certificate_words import ASSUMPTIONS, NEIGHBOURS, NOT_COVERED, once, paragraphs, up
+from tacit.privacy.certificate_words import (
+    ASSUMPTIONS,
+    NEIGHBOURS,
+    NOT_COVERED,
+    once,
+    paragraphs,
+    up,
+    who_misses,
+)
 from tacit.privacy.confidentiality import (
     Indistinguishable,
     MissRate,
@@ -33,15 +41,17 @@ _NOTHING_MISSED = "secrets that the conservative policy misses, of which it was 
 class GroupPromise:
     """Definition 3 for one group.
 
-    points       u: data points that differ between the two screened corpora
-    direct       computed from the whole process: the statement
-    composition  (u eps, u e^(u eps) delta), as the paper has it
+    points           u: data points that differ between the two screened corpora
+    direct           computed from the whole process: the statement
+    composition      (u eps, u e^(u eps) delta), as the paper has it
+    assumed_private  whether nobody counted how many of the points are public: none, it was assumed
     """
 
     name: str
     points: int
     direct: Indistinguishable
     composition: Indistinguishable
+    assumed_private: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
@@ -50,6 +60,7 @@ class GroupPromise:
             "points": self.points,
             "direct": self.direct.to_json(),
             "composition": self.composition.to_json(),
+            "assumed_private": self.assumed_private,
         }
 
     @classmethod
@@ -60,6 +71,7 @@ class GroupPromise:
             fields["points"],
             Indistinguishable.from_json(fields["direct"]),
             Indistinguishable.from_json(fields["composition"]),
+            fields.get("assumed_private", False),
         )
 
 
@@ -184,7 +196,8 @@ class Certificate:
         if bound.delta <= self.delta:
             return found
         more = (
-            f"delta is {self.delta:g} and {up(bound.delta - self.delta)} more, for what both policies miss."
+            f"delta is {self.delta:g} and {up(bound.delta - self.delta)} more, for what "
+            f"{who_misses(self.secret_points)}."
         )
         return replace(found, caveat=f"{found.caveat} {more[0].upper()}{more[1:]}")
 
@@ -212,7 +225,8 @@ class Certificate:
             "delta2": self.delta2.to_json(),
             "confidence": self.confidence,
             "secret_points": self.secret_points,
-            "caught": Indistinguishable(0.0, 0.0).to_json(),
+            # Only where its sentence occurs once is a caught secret no difference at all.
+            "caught": Indistinguishable(0.0, 0.0).to_json() if self.secret_points == 1 else None,
             "missed": self.missed.to_json(),
             "unprotected": self.unprotected,
             "groups": [one.to_json() for one in self.groups],
@@ -268,7 +282,7 @@ def certify(
     secret_points: int = 1,
     groups: Mapping[str, int] | None = None,
     uniform_points: int | None = None,
-    uniform_public_points: int = 0,
+    uniform_public_points: int | None = None,
     outside: tuple[str, ...] = (),
 ) -> Certificate:
     """Everything that CRT promises at ``delta``, for a process that trained on the private part.
@@ -281,17 +295,23 @@ def certify(
     uniform_points  the same for all secrets together, of which ``uniform_public_points`` are public: what
                     differs there is trained on as it stands, and there is no bound
 
-    Every u is counted by screening the corpus twice. Takes about a second for each curve.
+    Every u is counted by screening the corpus twice. Of how many of its points are public nothing is known
+    for ``groups``, nor where ``uniform_public_points`` is None: that none is, is then an assumption, which
+    the certificate names where there is public text. Takes about a second for each curve.
     """
     check_delta(delta)
     check_group(secret_points)
     one = dpsgd_curve(process, "replace-one")
     secret = one if secret_points == 1 else dpsgd_curve(process, "replace-one", group=secret_points)
     second = MissRate.all_private() if delta2 is None else delta2
-    rates = _Rates(gamma=gamma.upper, delta2=second.upper)
+    printed = _Rates(gamma=gamma.upper, delta2=second.upper)
+    # A caught secret changes nothing only where its sentence occurs once. Where it may be repeated, masking
+    # it turns repeats into other points, caught or not: nothing is gained from how often it is caught.
+    rates = printed if secret_points == 1 else _Rates(gamma=1.0, delta2=second.upper)
     training = Indistinguishable(one.epsilon_at(delta), delta)
     missed = each_secret(secret, delta, caught=False)
-    promised = [_group(one, name, points, delta) for name, points in (groups or {}).items()]
+    assumed = delta2 is not None
+    promised = [_group(one, name, u, delta, assumed=assumed) for name, u in (groups or {}).items()]
     return Certificate(
         process=process,
         delta=delta,
@@ -303,32 +323,35 @@ def certify(
         missed=missed,
         unprotected=second.upper > 0,
         groups=tuple(promised),
-        uniform=_uniform(one, uniform_points, uniform_public_points, delta),
+        uniform=_uniform(one, uniform_points, uniform_public_points, delta, assumed=assumed),
         at_point=random_secret_at_point(missed.epsilon, delta, **rates),
         random_secret=Indistinguishable(random_secret_epsilon(secret, delta, **rates), delta),
         with_delta2=_with_delta2(secret, delta, rates),
-        paper=_paper(process, delta, rates),
+        paper=_paper(process, delta, printed),
         outside=outside,
     )
 
 
-def _group(one: PrivacyCurve, name: str, points: int, delta: float) -> GroupPromise:
+def _group(one: PrivacyCurve, name: str, points: int, delta: float, *, assumed: bool) -> GroupPromise:
     curve = dpsgd_curve(one.process, one.adjacency, group=points)
     return GroupPromise(
         name,
         points,
         Indistinguishable(curve.epsilon_at(delta), delta),
         group_by_composition(one.epsilon_at(delta), delta, points),
+        assumed,
     )
 
 
-def _uniform(one: PrivacyCurve, points: int | None, public: int, delta: float) -> GroupPromise | None:
+def _uniform(
+    one: PrivacyCurve, points: int | None, public: int | None, delta: float, *, assumed: bool
+) -> GroupPromise | None:
     if points is None:
         return None
     if public:
         nothing = Indistinguishable(math.inf, 0.0)
         return GroupPromise("all secrets", points, nothing, nothing)
-    return _group(one, "all secrets", points, delta)
+    return _group(one, "all secrets", points, delta, assumed=assumed and public is None)
 
 
 def _with_delta2(curve: PrivacyCurve, delta: float, rates: _Rates) -> Indistinguishable:

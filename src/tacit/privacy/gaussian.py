@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from scipy import optimize, special
 
@@ -63,6 +63,10 @@ class AsymptoticMu:
         """What other tools would print. Not an upper bound."""
         check_delta(delta)
         return math.inf if math.isinf(self.mu) else gaussian_epsilon(self.mu, delta)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form; an infinite mu as a word."""
+        return {"mu": self.mu if math.isfinite(self.mu) else str(self.mu), "label": self.label}
 
 
 def gaussian_dp_mu(process: DpSgdProcess) -> AsymptoticMu:

@@ -37,6 +37,9 @@ _ADJACENT: dict[Adjacency, str] = {
     "add-remove": "neighbours: one {unit}'s text more or less (add-remove)",
     "replace-one": "neighbours: one {unit}'s text is replaced by another (replace-one)",
 }
+_PERFECT = (
+    "the policy labels every secret, and nothing else is labelled or not by what a secret says, as declared"
+)
 _MASKED = "neighbours: a secret is replaced by <MASK> where it stands, and its data point stays (replace-one)"
 About = Literal["each secret", "a random secret", "a group of secrets"]
 _ONE_DIRECTIONAL = (
@@ -282,8 +285,8 @@ class Guarantee:
             epsilon=epsilon if perfect_policy else math.inf,
             delta=delta if perfect_policy else 0.0,
             assumptions=(
-                "neighbours: a sensitive span is replaced by another sensitive one (selective DP)",
-                *(("the policy labels every secret, as declared",) if perfect_policy else ()),
+                "neighbours: one sensitive span is replaced by another of as many tokens (selective DP)",
+                *((_PERFECT,) if perfect_policy else ()),
             ),
             caveat=(
                 "Void as soon as the policy misses one secret; one that misses none could redact instead."

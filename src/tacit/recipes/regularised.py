@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from tacit.recipes.fields import Count, Flag, Name, Real, Section, Share
 
+# Relative distances give gradients of the order of one over the distance: triplets need far less weight than
+# a discriminator, and at 1 a small model hardly learns.
+DEFAULT_LAMBDAS: Final = {"adversarial": 1.0, "triplet": 0.1}
+
 
 class RegularisationSection(Section):
     """`method: adversarial` and `method: triplet`: the weight of the privacy loss, and over whom.
 
-    lambda              weight of the privacy loss beside the mean loss per token; 0 is training without it
+    lambda              weight of the privacy loss beside the mean loss per token; 0 is training without it;
+                        default: 1 for adversarial, 0.1 for triplet
     schedule            constant; linear: from 0 up to lambda over the first `ramp` of the steps; sigmoid:
                         lambda * (2 / (1 + exp(-10 t)) - 1), t from 0 to 1 over the run (Ganin et al. 2016)
     label               column with what shall not be told from a text; default: the user

@@ -53,11 +53,25 @@ class CorpusSection(Section):
 
 
 class HeldOutSection(Section):
-    """Which text is kept for measuring, never for training."""
+    """Which text is kept for measuring, never for training.
+
+    share   of the users, or (by: within) of each user's documents
+    among   by: within: only the first so many documents are split, and those behind them stay in training.
+            `tacit corpus plant` puts canaries behind the corpus and tells how many documents that has
+    """
 
     share: Share = 0.2
     by: Literal["user", "within"] = "user"
     seed: Whole = 0
+    among: Count | None = None
+
+    @model_validator(mode="after")
+    def _among_is_within_users(self) -> Self:
+        if self.among is not None and self.by == "user":
+            raise ValueError(
+                "'among' is for by 'within': a user is held out with all text; remove it or set by: within"
+            )
+        return self
 
 
 class AdapterSection(Section):

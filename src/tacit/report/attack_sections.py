@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tacit.report import charts, charts_of_cost
-from tacit.report.attack_parts import (
+from tacit.audit.attack_parts import (
     BlackBox,
     Extraction,
     Prediction,
     RealTab,
     Tab,
 )
+from tacit.report import charts, charts_of_cost
 from tacit.report.charts import Rung
 from tacit.report.charts_of_cost import Bar
 from tacit.report.sections import Figure, Section, Table, plain
@@ -102,7 +102,7 @@ def _about_real(found: RealTab) -> str:
     if found.others is None:
         return f"{told}. Nobody else's texts were picked alike, so that this describes and shows no leak."
     return (
-        f"{told}; of {plural(found.other_users, 'user')} whom training did not see, {share(found.others)} "
+        f"{told}; of {plural(found.other_users, 'user')} who were held out, {share(found.others)} "
         f"({p_sentence(found.p_value)}, Fisher{_after(found.adjusted)})."
     )
 
@@ -182,11 +182,11 @@ def prediction(found: Prediction | None) -> Section:
         tables.append(
             Table(
                 "What answers cost, against what was charged",
-                ("queries", "sum over the charge", "largest over its charge", "verdict"),
+                ("queries", "of them above their charge", "largest over its charge", "verdict"),
                 (
                     (
                         f"{found.realised.queries:,}",
-                        number(found.realised.excess),
+                        f"{found.realised.excess:,}",
                         number(found.realised.largest_excess),
                         found.realised.verdict,
                     ),
@@ -198,9 +198,9 @@ def prediction(found: Prediction | None) -> Section:
         worst = max(ratios, key=lambda row: row.epsilon_lower)
         differing = worst.measure == "divergence"
         what = "a divergence in nats" if differing else "an epsilon"
+        over = "" if worst.queries is None else f" over {plural(worst.queries, 'query', 'queries')}"
         sentences.append(
-            f"The best possible attack on whether a part was there, over "
-            f"{plural(found.queries, 'query', 'queries')}, shows {what} of at least "
+            f"The best possible attack on whether a part was there{over} shows {what} of at least "
             f"{number(worst.epsilon_lower)} (part {worst.part}); claimed is {number(worst.claimed_epsilon)}"
             + (" for this corpus, which is not differential privacy." if differing else ".")
         )
@@ -221,6 +221,7 @@ def prediction(found: Prediction | None) -> Section:
                     (
                         "part",
                         "transcripts",
+                        "queries in each",
                         "area under the curve",
                         "nats at least" if differing else "epsilon at least",
                         "claimed",
@@ -231,6 +232,7 @@ def prediction(found: Prediction | None) -> Section:
                         (
                             f"{row.part}",
                             f"{row.transcripts:,}",
+                            NOTHING if row.queries is None else f"{row.queries:,}",
                             estimate(row.auc),
                             number(row.epsilon_lower),
                             number(row.claimed_epsilon),

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from tacit.report.attack_parts import Exposure, ExposureRow, MembershipSet
+from tacit.audit.attack_parts import Exposure, ExposureRow, MembershipSet
 from tacit.report.drawing import SMALL, WIDTH, Drawing, Key, axes, legend_height
 from tacit.report.scales import Scale
 from tacit.report.words import aligned, clean, estimate, number, percent

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tacit.report.audit_file import Disparity
+from tacit.audit.audit_file import Disparity
+from tacit.audit.file_parts import Measured
 from tacit.report.charts import BELOW, LEFT, RIGHT, shortened
 from tacit.report.drawing import SMALL, Drawing, Key, axes, legend_height
-from tacit.report.parts import Measured
 from tacit.report.scales import Scale
 from tacit.report.words import estimate, number, percent, share
 from tacit.statistics import Estimate
 
 _LABEL_HEIGHT = 15.0
+_SMALLEST_IN_PERCENT = 1e-3
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ def bars(
         default=1.0,
     )
     y = Scale.linear(0, tallest or 1.0, bottom, top)
-    axes(drawing, None, y, box=(LEFT, top, right, bottom), x_label=across, y_label=label, y_text=percent)
+    # An ensemble's rates are often so small that percents of all ticks would read alike.
+    text = percent if tallest >= _SMALLEST_IN_PERCENT else number
+    axes(drawing, None, y, box=(LEFT, top, right, bottom), x_label=across, y_label=label, y_text=text)
     slot = (right - LEFT) / max(1, len(rows))
     half = min(0.3 * slot, 34.0)
     for place, row in enumerate(rows):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.audit.audit_file import Audit, ComparisonRow, MethodRow, parse
 from tacit.errors import InputError
-from tacit.report.audit_file import Audit, ComparisonRow, MethodRow, parse
 from tacit.report.charts_of_cost import Place, frontier
 from tacit.report.rendering import render
 from tacit.report.sections import Figure, Section, Table, plain
-from tacit.report.words import estimate, methods, number, percent, plural, share
+from tacit.report.words import NOTHING, estimate, methods, number, percent, plural, share
 from tacit.statistics import Estimate
 
 _CHANCE_EXPOSURE = 1.4427  # bits: 1 / ln 2, the mean of one canary where nothing is memorised
@@ -29,9 +29,15 @@ class _Measure:
     title: str
     label: str
     of: Callable[[ComparisonRow], Estimate | None]
-    reference: tuple[float, str]
+    reference: Callable[[Sequence[ComparisonRow]], tuple[float, str]]
     number: Callable[[float], str] = number
     measured: Callable[[Estimate], str] = estimate
+    reading: str = "Further down leaks less, further left is more useful."
+
+
+def _most_frequent_author(rows: Sequence[ComparisonRow]) -> tuple[float, str]:
+    chance = next((row.linkability_chance for row in rows if row.linkability_chance is not None), 0.0)
+    return chance, f"most frequent author: {percent(chance)}"
 
 
 _MEASURES = (
@@ -40,19 +46,34 @@ _MEASURES = (
         "Perplexity and exposure",
         "mean exposure (bits)",
         lambda row: row.exposure_mean,
-        (_CHANCE_EXPOSURE, "mean by chance: 1.44 bits"),
+        lambda rows: (_CHANCE_EXPOSURE, "mean by chance: 1.44 bits"),
     ),
     _Measure(
-        "auc", "Perplexity and membership", "membership AUC", lambda row: row.auc, (0.5, "guessing: 0.5")
+        "auc",
+        "Perplexity and membership",
+        "membership AUC",
+        lambda row: row.auc,
+        lambda rows: (0.5, "guessing: 0.5"),
     ),
     _Measure(
         "tab",
         "Perplexity and extraction",
         "secrets completed",
         lambda row: row.tab,
-        (0.0, "none"),
+        lambda rows: (0.0, "none"),
         percent,
         share,
+    ),
+    _Measure(
+        "linkability",
+        "Perplexity and linkability",
+        "authors named",
+        lambda row: row.linkability,
+        _most_frequent_author,
+        percent,
+        share,
+        "Further down, states tell less of who wrote a text, which is a proxy and no leak by itself; further "
+        "left is more useful.",
     ),
 )
 
@@ -87,7 +108,7 @@ def frontier_section(rows: Sequence[ComparisonRow], equal: Sequence[MethodRow] =
                     measure.title,
                     places,
                     label=measure.label,
-                    reference=measure.reference,
+                    reference=measure.reference(rows),
                     text=measure.number,
                     at=at,
                 ),
@@ -114,7 +135,7 @@ def frontier_section(rows: Sequence[ComparisonRow], equal: Sequence[MethodRow] =
                     }
                     for place in places
                 ],
-                "Further down leaks less, further left is more useful.",
+                measure.reading,
             )
         )
     unlike = [row for row in rows if not row.comparable]
@@ -143,7 +164,7 @@ def methods_table(equal: Sequence[MethodRow]) -> Table:
     """What each method leaks at the same perplexity."""
     return Table(
         f"Methods at perplexity {number(equal[0].perplexity)}",
-        ("method", "Runs", "mean exposure", "AUC", "completed", "gap between users", "how"),
+        ("method", "Runs", "mean exposure", "AUC", "completed", "authors named", "gap between users", "how"),
         tuple(
             (
                 row.method,
@@ -151,6 +172,7 @@ def methods_table(equal: Sequence[MethodRow]) -> Table:
                 estimate(row.exposure_mean),
                 estimate(row.auc),
                 share(row.tab),
+                share(row.linkability),
                 estimate(row.disparity_gap),
                 row.how or "not comparable",
             )
@@ -190,7 +212,7 @@ def own_frontier(audit: Audit) -> Section | None:
             measure.title,
             places,
             label=measure.label,
-            reference=measure.reference,
+            reference=measure.reference(()),
             filled="this Run",
             hollow="beside it",
         ),
@@ -225,7 +247,9 @@ def overview(rows: Sequence[ComparisonRow]) -> Table:
             "mean exposure",
             "AUC",
             "completed",
+            "authors named",
             "gap between users",
+            "verdict",
         ),
         tuple(
             (
@@ -236,7 +260,9 @@ def overview(rows: Sequence[ComparisonRow]) -> Table:
                 estimate(row.exposure_mean),
                 estimate(row.auc),
                 share(row.tab),
+                share(row.linkability),
                 estimate(row.disparity_gap),
+                row.standing or NOTHING,
             )
             for row in rows
         ),

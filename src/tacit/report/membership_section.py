@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tacit.audit.attack_parts import GroupAttack, GroupAttacks, Membership, MembershipSet
 from tacit.report import charts
-from tacit.report.attack_parts import GroupAttack, GroupAttacks, Membership, MembershipSet
 from tacit.report.charts import Measurement
 from tacit.report.drawing import SMALL
 from tacit.report.sections import Figure, Section, Table, plain
@@ -29,7 +29,7 @@ def membership(found: Membership | None, level: float = 0.05) -> Section:
             f"has an area under the curve of {estimate(first.auc)}, where 0.5 is guessing."
             + (
                 ""
-                if one.flagged
+                if one.flagged or not one.tested
                 else f" Of {plural(len(one.attacks), 'attack')}, {len(above)}{names} "
                 f"{'is' if len(above) == 1 else 'are'} better than guessing at {percent(level)} after "
                 "correction for all that was tried."

@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
+from tacit.audit.audit_file import Audit, parse_audit
 from tacit.errors import InputError
 from tacit.files import new_file
 from tacit.recipes import DEFAULT_MODEL
-from tacit.report.audit_file import Audit, parse_audit
 from tacit.report.guarantee_words import HEADLINES, in_words
 from tacit.report.words import clean, estimate, number, p_sentence, percent, share
 from tacit.runs import Manifest, Run
@@ -249,13 +249,28 @@ def _measurements(audit: Audit) -> str:
     if audit.extraction is not None and audit.extraction.tab is not None:
         tab = audit.extraction.tab
         rows.append(("secrets completed", share(tab.accuracy), f"public model {share(tab.public)}"))
+    if audit.linkability is not None:
+        link = audit.linkability
+        rows.append(
+            (
+                f"authors named from a state, of {link.authors}",
+                share(link.run.accuracy),
+                f"public model {share(link.public.accuracy)}; most frequent author "
+                f"{percent(link.chance.most_frequent)}",
+            )
+        )
     for claim in audit.claims:
         if claim.measured_epsilon is not None:
             rows.append(
                 (
                     f"epsilon: {claim.claim}",
                     f"at least {number(claim.measured_epsilon)}",
-                    f"claimed {number(claim.claimed_epsilon)}; detectable {number(claim.detectable_epsilon)}",
+                    f"claimed {number(claim.claimed_epsilon)}"
+                    + (
+                        ""
+                        if claim.detectable_epsilon is None
+                        else f"; detectable {number(claim.detectable_epsilon)}"
+                    ),
                 )
             )
     table = ["| measured | value | against |", "|---|---|---|"]

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tacit.audit.audit_file import Audit, parse_audit
 from tacit.files import new_file
 from tacit.report import attack_sections, sections
-from tacit.report.audit_file import Audit, parse_audit
 from tacit.report.comparison import frontier_section, own_frontier
 from tacit.report.guarantee_words import HEADLINES, in_words
+from tacit.report.linkability_section import linkability
 from tacit.report.membership_section import membership
 from tacit.report.rendering import render
 from tacit.report.sections import Section
@@ -63,6 +64,11 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
         *(
             [attack_sections.prediction(found.prediction)]
             if found.prediction is not None or found.mechanism is not None or found.run.method == "submix"
+            else []
+        ),
+        *(
+            [linkability(found.linkability)]
+            if found.linkability is not None or found.run.method != "submix"
             else []
         ),
         sections.disparity(found.disparity),
@@ -112,7 +118,7 @@ def tiles(audit: Audit) -> list[Tile]:
             )
         )
     if audit.membership is not None:
-        sound = [one for one in audit.membership.sets if not one.flagged]
+        sound = [one for one in audit.membership.sets if one.tested and not one.flagged]
         if sound:  # the first set and the attack that was named beforehand: no choice by the result
             first = sound[0].primary
             found.append(

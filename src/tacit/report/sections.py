@@ -7,16 +7,16 @@ number without it reads as a leak, or as none.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from markupsafe import Markup
 from pydantic import BaseModel
 
+from tacit.audit.attack_parts import Exposure
+from tacit.audit.audit_file import Audit, Claim, Disparity, Utility, VerdictPart
 from tacit.report import charts, charts_of_cost
-from tacit.report.attack_parts import Exposure
-from tacit.report.audit_file import Audit, Claim, Disparity, Utility, VerdictPart
 from tacit.report.charts import Measurement, Rung
 from tacit.report.words import (
     NOTHING,
@@ -90,6 +90,16 @@ def plain(part: Any) -> Any:
     return part
 
 
+_CLAIM_COLUMNS: Final[dict[str, Callable[[Claim], str]]] = {
+    "claimed": lambda claim: number(claim.claimed_epsilon),
+    "shown at least": lambda claim: number(claim.measured_epsilon),
+    "control": lambda claim: number(claim.control_epsilon),
+    "detectable": lambda claim: number(claim.detectable_epsilon),
+    "delta": lambda claim: number(claim.delta),
+    "confidence": lambda claim: percent(claim.confidence),
+}
+
+
 def claims_figure(claims: Sequence[Claim], kind: str = "dp") -> Figure | None:
     """All claims that have a number, on one axis; ``kind`` is that of the guarantee."""
     numbered = [
@@ -109,20 +119,16 @@ def claims_figure(claims: Sequence[Claim], kind: str = "dp") -> Figure | None:
         )
         for place, claim in numbered
     ]
+    known = {  # a control and what could be detected are of some kinds of audits only
+        column: value
+        for column, value in _CLAIM_COLUMNS.items()
+        if any(value(claim) != NOTHING for _, claim in numbered)
+    }
     table = Table(
         "Claimed and measured epsilon",
-        ("claim", "claimed", "shown at least", "control", "detectable", "delta", "confidence", "verdict"),
+        ("claim", *known, "verdict"),
         tuple(
-            (
-                f"{place}. {claim.claim}",
-                number(claim.claimed_epsilon),
-                number(claim.measured_epsilon),
-                number(claim.control_epsilon),
-                number(claim.detectable_epsilon),
-                number(claim.delta),
-                percent(claim.confidence),
-                claim.verdict,
-            )
+            (f"{place}. {claim.claim}", *(value(claim) for value in known.values()), claim.verdict)
             for place, claim in numbered
         ),
         tuple(dict.fromkeys(claim.method for _, claim in numbered if claim.method)),

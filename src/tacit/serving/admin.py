@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.types import ASGIApp, Receive, Scope, Send
+from pydantic import Field
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.errors import IntegrityError, LedgerUnavailable
 from tacit.ledger import OPERATOR, Access, Ledger, Verified, verify
@@ -28,37 +28,37 @@ from tacit.mechanisms import Decoding
 from tacit.progress import Silent
 from tacit.serving import problems
 from tacit.serving.api import install_errors, install_static
-from tacit.serving.limits import BodyLimit, send_problem
+from tacit.serving.limits import BodyLimit, Incoming, send_problem
 from tacit.serving.overview import Overview, overview
 from tacit.serving.page import SECURITY_HEADERS, operator_figures, operator_page
+from tacit.serving.requests import Strict
 from tacit.serving.responses import ClientGone, while_connected
 from tacit.serving.service import Question, Service
 
+_MOST_CHARACTERS = 100_000
+_SHAPES = {
+    "prompt": f"give one text of at most {_MOST_CHARACTERS:,} characters, without halves of characters (lone "
+    "surrogates)"
+}
 _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-class Try(BaseModel):
+class Try(Strict):
     """The page's own question."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    prompt: str = Field(max_length=100_000)
+    prompt: str = Field(max_length=_MOST_CHARACTERS)
     max_tokens: int = Field(default=32, ge=1)
 
 
-class NewKey(BaseModel):
+class NewKey(Strict):
     """Whose key, and how many tokens the tenant may use in all."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     tenant: str
     tokens: int | None = Field(default=None, ge=0)
 
 
-class NewQuota(BaseModel):
+class NewQuota(Strict):
     """How many tokens a tenant may use in all, those used included; null is no limit."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     tokens: int | None = Field(ge=0)
 
@@ -83,7 +83,7 @@ class Fence:
         if problem is None:
             await self._app(scope, receive, send)
         else:
-            await send_problem(send, problem)
+            await send_problem(send, problem, Incoming(receive))
 
     def _problem(self, headers: dict[str, str], method: str) -> problems.Problem | None:
         host = urlsplit(f"//{headers.get('host', '')}")
@@ -104,12 +104,37 @@ class Fence:
         return None
 
 
+class Faults:
+    """Tells a fault that nobody has thought of in the shape of every error; the log has its kind alone."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        begun = False
+
+        async def tell(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tell)
+        except Exception as fault:
+            problems.log_fault(fault)
+            if begun or scope["type"] != "http":
+                raise
+            await send_problem(send, problems.internal())
+
+
 def admin_app(service: Service, *, password: str | None = None, host: str = "127.0.0.1") -> FastAPI:
     """Everything that only the operator may see."""
     app = FastAPI(title="tacit admin", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(BodyLimit, most_bytes=1_000_000, seconds=30.0)
     app.add_middleware(Fence, password=password, host=host)
-    install_errors(app)
+    app.add_middleware(Faults)  # the last one added is the first to see a request
+    install_errors(app, _SHAPES)
     install_static(app)
     account = service.books.account
     verified = "not since the start"

@@ -7,7 +7,7 @@ error depends on weights, charges, what is left of a budget, or whether the publ
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -41,6 +41,12 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 _INNER_FIELDS = frozenset({"role", "content", "text", "type", "name", "include_usage"})
 _LONGEST_NAME = 64
 _NO_JSON = "The body is not JSON."
+# Fields of several shapes: what is wrong with one shape says little to whoever meant another.
+_SHAPES: Mapping[str, str] = {
+    "prompt": "give a text, 1 to 16 texts, token ids, or 1 to 16 lists of token ids",
+    "stop": "give a text or at most 4 texts, each of 1 to 200 characters",
+}
+_KEY_HEADER = "idempotency-key"
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 
 
@@ -134,6 +140,8 @@ async def _answer(
     key: str | None,
     echoes: list[str] | None,
 ) -> Response:
+    if len(request.headers.getlist(_KEY_HEADER)) > 1:
+        raise problems.invalid("A request has at most one Idempotency-Key.", _KEY_HEADER)
     question = _question(service, asked, prompts, request.state.tenant, key, await request.body())
     begun = [echo for echo in echoes for _ in range(asked.choices)] if echoes else []
     texts = begun or [""] * (len(prompts) * asked.choices)
@@ -191,7 +199,7 @@ def _question(
 
 
 def _prompts(service: Service, asked: CompletionRequest) -> tuple[list[list[int]], list[str]]:
-    """Token ids of each prompt behind the start token, and each prompt as text."""
+    """Token ids of each prompt behind the start token, and each prompt as text, where that is asked for."""
     tokenizer, given = service.tokenizer, asked.prompt
     texts: list[str] | None = None
     ids: list[list[int]] = []
@@ -207,9 +215,11 @@ def _prompts(service: Service, asked: CompletionRequest) -> tuple[list[list[int]
         ids = tokenizer.encode(texts)
     elif max(max(one) for one in ids) >= len(tokenizer):
         raise problems.invalid(f"prompt: a token id is below {len(tokenizer):,}.", "prompt")
-    else:
-        texts = [tokenizer.decode(one) for one in ids]
-    return [[tokenizer.start_token, *one] for one in ids], texts
+    started = [[tokenizer.start_token, *one] for one in ids]
+    if texts is None:
+        service.check_length(started, asked.max_tokens or 1)  # before anything of that length is decoded
+        texts = [tokenizer.decode(one) for one in ids] if asked.echo else []
+    return started, texts
 
 
 def _conversation(service: Service, messages: list[ChatMessage]) -> list[int]:
@@ -237,6 +247,7 @@ def _model(service: Service) -> dict[str, Any]:
         "owned_by": "tacit",
         "public_model": service.public_model,
         "mechanism": service.books.account.mechanism,
+        "queries": service.settings.queries if service.settings.target is None else None,
         "guarantee": None if guarantee is None else guarantee.to_json(),
     }
 
@@ -251,8 +262,8 @@ def install_static(app: FastAPI) -> None:
         return Response(static_file(name), media_type=STATIC[name], headers=SECURITY_HEADERS)
 
 
-def install_errors(app: FastAPI) -> None:
-    """Every error in OpenAI's shape, and none with a traceback."""
+def install_errors(app: FastAPI, shapes: Mapping[str, str] = _SHAPES) -> None:
+    """Every error in OpenAI's shape, and none with a traceback; ``shapes`` says what some fields may be."""
 
     @app.exception_handler(Problem)
     async def of_ours(_: Request, problem: Exception) -> Response:
@@ -263,7 +274,7 @@ def install_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def of_fields(request: Request, error: Exception) -> Response:
         found = error.errors() if isinstance(error, RequestValidationError) else []
-        return await of_ours(request, _field_problem(_worst(found)))
+        return await of_ours(request, _field_problem(_worst(found), shapes))
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: Exception) -> Response:
@@ -285,12 +296,14 @@ def _worst(errors: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return max(errors, key=lambda error: len(error["loc"]), default={})
 
 
-def _field_problem(error: dict[str, Any]) -> Problem:
+def _field_problem(error: dict[str, Any], shapes: Mapping[str, str]) -> Problem:
     """One sentence about the first field that is wrong. What the client sent is not repeated."""
     # Beside names and numbers a place has the kinds of a union, which are ours and not the client's.
     place = [part for part in error.get("loc", ()) if part not in ("body", "header")]
-    named = [part for part in place[1:] if isinstance(part, int) or part in _INNER_FIELDS]
-    last = place[-1:] if error.get("type") == "extra_forbidden" and len(place) > 1 else []
+    inner, last = place[1:], []
+    if error.get("type") == "extra_forbidden" and inner:
+        inner, last = inner[:-1], inner[-1:]  # the client's own name, whatever it is
+    named = [part for part in inner if isinstance(part, int) or part in _INNER_FIELDS]
     param = ".".join(str(part)[:_LONGEST_NAME] for part in [*place[:1], *named, *last]) or None
     if error.get("type") == "extra_forbidden":
         return problems.unsupported(param or "a field", "this service does not know it")
@@ -300,9 +313,7 @@ def _field_problem(error: dict[str, Any]) -> Problem:
         return problems.invalid("A field's name holds half a character (a lone surrogate); convert it.")
     if error and not place:
         return problems.invalid("The body must be a JSON object, sent with content-type: application/json.")
-    if place[:1] == ["prompt"] and error.get("type") != "missing":
-        return problems.invalid(
-            "prompt: give a text, 1 to 16 texts, token ids, or 1 to 16 lists of token ids.", "prompt"
-        )
+    if place and place[0] in shapes and error.get("type") != "missing":
+        return problems.invalid(f"{place[0]}: {shapes[place[0]]}.", place[0])
     message = str(error.get("msg", "The request cannot be used")).removeprefix("Value error, ")
     return problems.invalid(f"{param}: {message}." if param else f"{message}.", param)

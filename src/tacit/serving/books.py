@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tacit.errors import InputError, IntegrityError, LedgerUnavailable, TacitError
@@ -16,6 +18,7 @@ from tacit.serving.settings import Settings
 
 PATIENCE_SECONDS = 10.0  # no step takes so long with a ledger that works
 _LOOK_SECONDS = 0.2
+_log = logging.getLogger("tacit.serving")
 _CLOSED = "The ledger is closed after a failure; nothing is released until it opens."
 
 
@@ -34,16 +37,19 @@ class Books:
     """One ensemble's account. While it is closed, every use raises `LedgerUnavailable`.
 
     A failure closes the ledger: what the database holds is only known after opening it anew, with all the
-    checks of a first start. In between nothing is answered. ``when_shut`` is called then, by any thread.
+    checks of a first start. In between nothing is answered. ``when_shut`` is called then, by any thread. Why
+    it failed is logged here, once: others may meet the closed ledger before whoever made it fail is heard.
     """
 
     def __init__(self, url: str, anchor: Path | None, model: Model, settings: Settings) -> None:
-        self._url, self._anchor, self._model = url, anchor, model
+        self._url, self._anchor = url, anchor
+        self._model = replace(model, people=None)  # nothing here needs their ids
         self._lock = threading.Lock()
         self._held: tuple[Ledger, Session] | None = None
         self._account: Domain | None = None
         self._guarantee: Guarantee | None = None
         self._waits: set[_Wait] = set()  # of those who wait for the ledger now
+        self._hung = False  # as the log has it
         self.when_shut: Callable[[], None] = lambda: None
         self._open()
         try:
@@ -71,9 +77,20 @@ class Books:
 
     @property
     def hangs(self) -> bool:
-        """Whether somebody has waited for the ledger for so long that nobody else should."""
+        """Whether somebody has waited for the ledger for so long that nobody else should.
+
+        The log says when that begins, as seen by whoever looks first, and when it ends.
+        """
         longest = min((wait.since for wait in list(self._waits)), default=math.inf)
-        return time.monotonic() - longest > PATIENCE_SECONDS
+        hangs = time.monotonic() - longest > PATIENCE_SECONDS
+        with self._lock:
+            changed, self._hung = hangs != self._hung, hangs
+        if changed and hangs:
+            detail = f"The ledger has not answered for {PATIENCE_SECONDS:g} seconds; nothing is released."
+            _log.error("ledger", extra={"event": "ledger_hangs", "detail": detail})
+        elif changed:
+            _log.warning("ledger", extra={"event": "ledger_answers"})
+        return hangs
 
     def unanswered(self) -> LedgerUnavailable:
         """What a service says that ends without its ledger."""
@@ -90,6 +107,8 @@ class Books:
             yield wait
         finally:
             self._waits.discard(wait)
+            if self._hung:
+                _ = self.hangs  # for the log
 
     @property
     def balance(self) -> Balance:
@@ -114,8 +133,8 @@ class Books:
         try:
             with self._waiting() as wait:
                 yield held[0], wait.answered
-        except LedgerUnavailable:
-            self._shut(held)
+        except LedgerUnavailable as problem:
+            self._shut(held, problem)
             raise
 
     def decide(self, draws: Sequence[Draw]) -> Decided:
@@ -129,9 +148,11 @@ class Books:
             with self._waiting():
                 held[1].book(decided)
         except BaseException as problem:
-            self._shut(held)
             if isinstance(problem, TacitError) and not isinstance(problem, LedgerUnavailable):
-                raise LedgerUnavailable("The ledger refused a step; nothing was released.") from problem
+                refused = LedgerUnavailable("The ledger refused a step; nothing was released.")
+                self._shut(held, refused)
+                raise refused from problem
+            self._shut(held, problem)
             raise
 
     def check_place(self) -> None:
@@ -140,10 +161,10 @@ class Books:
             ledger.check_place()
 
     def shut(self) -> None:
-        """Close after a failure, whatever state the ledger is in."""
+        """Close after somebody else's fault, whatever state the ledger is in."""
         held = self._held
         if held is not None:
-            self._shut(held)
+            self._shut(held, None)
 
     def reopen(self) -> str | None:
         """Try to open again: None where it is open, or why it cannot be."""
@@ -152,10 +173,7 @@ class Books:
                 with self._waiting():
                     self._open()
             except Exception as problem:  # noqa: BLE001 - whatever it is, nothing leaves until it is mended
-                if isinstance(problem, IntegrityError):
-                    # Not its words, which number entries: with the tokens served they would tell a stop.
-                    return f"{type(problem).__name__}; tacit ledger status says what is wrong"
-                return str(problem) if isinstance(problem, TacitError | OSError) else type(problem).__name__
+                return _for_the_log(problem)
         return None
 
     def close(self) -> None:
@@ -188,11 +206,13 @@ class Books:
             raise LedgerUnavailable(_CLOSED)
         return held
 
-    def _shut(self, failed: tuple[Ledger, Session]) -> None:
+    def _shut(self, failed: tuple[Ledger, Session], cause: BaseException | None) -> None:
         with self._lock:
             if self._held is not failed:
                 return  # somebody was faster, or it is open again
             self._held = None
+        if cause is not None:
+            _log.error("ledger", extra={"event": "ledger_failed", "detail": _for_the_log(cause)})
         with contextlib.suppress(TacitError, OSError):
             failed[0].store.close()  # not ledger.close(): a ledger that failed must not move its anchor
         self.when_shut()
@@ -203,12 +223,15 @@ class Books:
             name = ledger.domain_of(self._model.fingerprint)
             if name is None:
                 raise InputError(
-                    f"The ledger {ledger.store.name} has no budget for {self._model.name}; open an account "
-                    "with tacit ledger init RUN --epsilon 2, or attach it to that of the same people."
+                    f"The ledger {ledger.store.name} has no budget for {self._model.name}; attach it where "
+                    "its people have an account (tacit ledger attach), or open one for people who have none "
+                    "(tacit ledger init RUN --epsilon 2)."
                 )
             account = ledger.domain(name)
             if self._account not in (None, account):
                 raise InputError(f"{ledger.store.name} has other terms than at the start; start again.")
+            # Of an older ledger, which let such an ensemble in. Its people have this one account for good.
+            account.check_halves(self._model, instead=", with the same ensemble.key, and attach that")
             session = Session(
                 ledger,
                 name,
@@ -222,3 +245,10 @@ class Books:
             raise
         with self._lock:
             self._held, self._account, self._guarantee = (ledger, session), account, guarantee
+
+
+def _for_the_log(problem: BaseException) -> str:
+    if isinstance(problem, IntegrityError):
+        # Not its words, which number entries: with the tokens served they would tell a stop.
+        return f"{type(problem).__name__}; tacit ledger status says what is wrong"
+    return str(problem) if isinstance(problem, TacitError | OSError) else type(problem).__name__

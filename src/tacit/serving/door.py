@@ -13,7 +13,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.serving import problems
-from tacit.serving.limits import read_away, send_problem
+from tacit.serving.limits import Incoming, send_problem
 from tacit.serving.service import Service
 
 _log = logging.getLogger("tacit.serving")
@@ -43,7 +43,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         began, status, request_id = time.perf_counter(), 500, secrets.token_hex(8)
-        begun = False
+        begun, incoming = False, Incoming(receive)
 
         async def tell(message: Message) -> None:
             nonlocal status, begun
@@ -56,12 +56,12 @@ class Door:
         state: dict[str, Any] = scope.setdefault("state", {})
         try:
             if scope["path"].startswith("/v1/"):
-                state["tenant"] = await self._tenant(scope, receive)
-            await self._app(scope, receive, tell)
+                state["tenant"] = await self._tenant(scope)
+            await self._app(scope, incoming, tell)
         except problems.Problem as problem:
-            await send_problem(tell, problem)
+            await send_problem(tell, problem, incoming)
         except Exception as fault:
-            _log.error("fault", extra={"event": "fault", "id": request_id, "detail": type(fault).__name__})
+            problems.log_fault(fault, id=request_id)
             if begun:
                 raise
             await send_problem(tell, problems.internal())
@@ -81,13 +81,12 @@ class Door:
             }
             _log.info("request", extra={name: value for name, value in line.items() if value is not None})
 
-    async def _tenant(self, scope: Scope, receive: Receive) -> str:
+    async def _tenant(self, scope: Scope) -> str:
         headers = dict(scope["headers"])
         scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         tenant = None
         if scheme.lower() == "bearer" and key:
             tenant = await self._service.tenant_for(key.strip())
         if tenant is None:
-            await read_away(receive)
             raise problems.invalid_key()
         return tenant

@@ -216,8 +216,7 @@ class Engine:
                 for text in self._leaving:
                     self._clerk.submit(text.let_go)  # behind the last step that it was part of
                 self._leaving = []
-            except LedgerUnavailable as problem:
-                _log.error("ledger", extra={"event": "ledger_failed", "detail": str(problem)})
+            except LedgerUnavailable:  # the books have logged why
                 self._abandon(problems.ledger_unavailable())
             except Exception as fault:  # noqa: BLE001 - one faulty step must not end the service
                 # Not the fault's words: they may hold numbers that came from private text.

@@ -14,6 +14,30 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tacit.serving.problems import Problem
 
 
+class Incoming:
+    """A request's body, and whether more of it is to come."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self._more = receive, True
+
+    async def __call__(self) -> Message:
+        """The next message."""
+        message = await self._receive()
+        self._more = message.get("more_body", False)  # a client that has gone sends no more
+        return message
+
+    async def read_away(self, *, most_bytes: int = 4_000_000, seconds: float = 1.0) -> None:
+        """Read on for a moment although nobody wants it.
+
+        A connection that is closed with unread bytes is reset, and the client may never see its answer.
+        """
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._more and size < most_bytes:
+                    size += len((await self()).get("body", b""))
+
+
 class BodyLimit:
     """Reads the whole body first. One that is too large is refused as soon as it is known to be."""
 
@@ -25,10 +49,11 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        incoming = Incoming(receive)
         try:
-            body = await self._body(scope, receive)
+            body = await self._body(scope, incoming)
         except Problem as problem:
-            await send_problem(send, problem)
+            await send_problem(send, problem, incoming)
             return
         given = False
 
@@ -70,22 +95,8 @@ class BodyLimit:
         )
 
 
-async def read_away(receive: Receive, *, most_bytes: int = 65_536, seconds: float = 1.0) -> None:
-    """Read a little of a body that nobody wants, before the connection is closed.
-
-    A connection that is closed with unread bytes is reset, and the client may never see why it was refused.
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            size, more = 0, True
-            while more and size < most_bytes:
-                message = await receive()
-                size += len(message.get("body", b""))
-                more = message.get("more_body", False)
-
-
-async def send_problem(send: Send, problem: Problem) -> None:
-    """A problem as a whole response."""
+async def send_problem(send: Send, problem: Problem, incoming: Incoming | None = None) -> None:
+    """A problem as a whole response, before what is left of the request is read away."""
     body = json.dumps(problem.body()).encode()
     headers = [
         (b"content-type", b"application/json"),
@@ -94,4 +105,9 @@ async def send_problem(send: Send, problem: Problem) -> None:
         *((name.encode(), value.encode()) for name, value in problem.headers.items()),
     ]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    # All of it is sent now, so that a client that has more to send can stop; the end, after which the server
+    # closes the connection, comes later.
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    if incoming is not None:
+        await incoming.read_away()
+    await send({"type": "http.response.body", "body": b""})

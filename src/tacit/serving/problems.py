@@ -5,6 +5,7 @@ Messages name fields, bounds and remedies: never a number that was computed from
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from tacit.errors import (
     TacitError,
 )
 
+_log = logging.getLogger("tacit.serving")
 _LATER = {"retry-after": "5"}
 _NEVER_RETRY = {"x-should-retry": "false"}
 
@@ -177,4 +179,10 @@ def problem_of(error: TacitError) -> Problem:
         return ledger_unavailable()
     if isinstance(error, InputError) and not isinstance(error, BudgetExceeded | LedgerRefused):
         return invalid(str(error))
+    log_fault(error)
     return internal()  # whose words might depend on private text
+
+
+def log_fault(fault: BaseException, **known: str) -> None:
+    """What the operator can see of a fault: its kind, not its words, which might depend on private text."""
+    _log.error("fault", extra={"event": "fault", "detail": type(fault).__name__, **known})

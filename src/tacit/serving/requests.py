@@ -3,6 +3,9 @@
 Nothing is ignored in silence, except ``user`` and ``metadata``, which ask for nothing. Fields that would
 publish a distribution, fix the randomness or pick the likeliest answer are refused because no charge covers
 them; decoding settings are allowed because they are applied to every model before anything is mixed.
+
+Lists stop at their first wrong item and objects have few fields: an error for each of a hundred thousand
+items would keep everybody waiting.
 """
 
 from __future__ import annotations
@@ -47,24 +50,37 @@ _ASKS_NOTHING: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
 }
 
+_MOST_FIELDS = 64
+_MOST_METADATA = 16
+
 Temperature = Annotated[float, Field(ge=0.5, le=1.5)]
 Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 StopString = Annotated[str, Field(min_length=1, max_length=200)]
 TokenId = Annotated[int, Field(ge=0)]
+TokenIds = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 
-class StreamOptions(BaseModel):
-    """What a stream shall hold beside the text."""
+class Strict(BaseModel):
+    """An object with the fields that it has and no others, and no value that is nearly of its type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, content: Any) -> Any:
+        if isinstance(content, dict) and len(content) > _MOST_FIELDS:
+            raise invalid(f"An object in a request has at most {_MOST_FIELDS} fields; send fewer.")
+        return content
+
+
+class StreamOptions(Strict):
+    """What a stream shall hold beside the text."""
 
     include_usage: bool = False
 
 
-class Asking(BaseModel):
+class Asking(Strict):
     """What both endpoints have in common."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str = Field(max_length=200)
     max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -75,12 +91,12 @@ class Asking(BaseModel):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: float | None = Field(default=None, ge=0.5, le=2)
-    stop: StopString | Annotated[list[StopString], Field(max_length=4)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=16)] | None = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=4, fail_fast=True)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=16, fail_fast=True)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str], Field(max_length=_MOST_METADATA)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -94,6 +110,9 @@ class Asking(BaseModel):
                 raise unsupported(name, why)
         if (temperature := content.get("temperature")) in (0, 0.0) and temperature is not False:
             raise unsupported("temperature", "at 0 it picks the likeliest token; use 0.5 to 1.5")
+        metadata = content.get("metadata")
+        if isinstance(metadata, dict) and len(metadata) > _MOST_METADATA:  # before its values are looked at
+            raise invalid(f"metadata has at most {_MOST_METADATA} keys; send fewer.", "metadata")
         return {name: value for name, value in content.items() if name not in REFUSED}
 
     @property
@@ -131,29 +150,25 @@ class CompletionRequest(Asking):
 
     prompt: (
         str
-        | Annotated[list[str], Field(min_length=1, max_length=16)]
-        | Annotated[list[TokenId], Field(min_length=1)]
-        | Annotated[list[Annotated[list[TokenId], Field(min_length=1)]], Field(min_length=1, max_length=16)]
+        | Annotated[list[str], Field(min_length=1, max_length=16, fail_fast=True)]
+        | TokenIds
+        | Annotated[list[TokenIds], Field(min_length=1, max_length=16, fail_fast=True)]
     )
     echo: bool | None = None
 
 
-class TextPart(BaseModel):
+class TextPart(Strict):
     """A part of a message's content."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["text"]
     text: str
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(Strict):
     """One message of a conversation."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=64)]
+    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=64, fail_fast=True)]
 
     @property
     def text(self) -> str:
@@ -164,7 +179,7 @@ class ChatMessage(BaseModel):
 class ChatRequest(Asking):
     """``/v1/chat/completions``."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=256)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=256, fail_fast=True)]
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
 
     @model_validator(mode="after")

@@ -75,7 +75,6 @@ class Conversation:
         self.request = request
         self.prompt_tokens = sum(len(prompt) for prompt in question.prompts)
         self._texts = texts
-
         self._earlier = self.completion_tokens
 
     @property
@@ -173,7 +172,7 @@ class Service:
 
         Everything that can be refused is refused before the first piece.
         """
-        self._check_length(question)
+        self.check_length(question.prompts, question.max_tokens)
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[Written | problems.Problem] = asyncio.Queue()
         request = await self._claimed(question)
@@ -185,8 +184,9 @@ class Service:
                 )
             )
             await self.in_thread(lambda: self._reserve(request, question.tenant, texts))
+            conversation = Conversation(request, question, texts)  # before the engine can book anything
             self._submit(request, [text for text in texts if not text.writing.finish])
-            yield Conversation(request, question, texts), self._pieces(queue, earlier, len(texts))
+            yield conversation, self._pieces(queue, earlier, len(texts))
         finally:
             self.engine.cancel(texts)
             with self._lock:
@@ -233,10 +233,11 @@ class Service:
             if not self._open[request.id].holders:
                 del self._open[request.id]
 
-    def _check_length(self, question: Question) -> None:
-        for prompt in question.prompts:
+    def check_length(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
+        """Refuse what the context cannot hold; prompts have their start token."""
+        for prompt in prompts:
             # The last token that is drawn is never read.
-            needed = len(prompt) + question.max_tokens - 1
+            needed = len(prompt) + max_tokens - 1
             if needed > self.engine.context:
                 raise problems.too_long(needed, self.engine.context)
 

@@ -59,9 +59,15 @@ class Discriminator(nn.Module):
         logits: Tensor = self.second(functional.relu(self.first(states_ND.float())))
         return logits
 
-    def loss(self, states_ND: Tensor, authors_N: Tensor) -> Tensor:
-        """What the discriminator minimises; no gradient reaches whatever made the states."""
-        return functional.cross_entropy(self(states_ND.detach()), authors_N)
+    def guess(self, states_ND: Tensor) -> Tensor:
+        """The same to learn from: no gradient reaches whatever made the states."""
+        logits: Tensor = self(states_ND.detach())
+        return logits
+
+    @staticmethod
+    def loss(logits_NM: Tensor, authors_N: Tensor) -> Tensor:
+        """What the discriminator minimises, given its guesses."""
+        return functional.cross_entropy(logits_NM, authors_N)
 
     def uniform_loss(self, states_ND: Tensor) -> Tensor:
         """What the model minimises; no gradient reaches the discriminator."""

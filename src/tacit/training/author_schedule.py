@@ -104,6 +104,8 @@ class AuthorSchedule(Schedule):
         else:
             batches = [chain[begin : begin + size] for begin in range(0, len(chain), size)]
         if self.two_authors:
+            if len(batches) > 1 and len(batches[-1]) < _PAIR <= size:
+                batches = np.array_split(chain, len(batches))  # a row on its own is of one author
             _mend(batches, self.row_authors)
         return [batches[index] for index in generator.permutation(len(batches))]
 

@@ -1,14 +1,14 @@
 """Whose each sequence is: by user, or by a label column that the recipe names.
 
 The label is what regularised training shall not be able to tell from a text. It is read from the same rows as
-the text, in a second pass over the source, and must be there on every row. Labels are private text: they are
-counted and numbered here, and never named in a message.
+the text, in a second pass over the source, and must be there on every row that is used. Labels are private
+text: they are counted and numbered here, and never named in a message.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NoReturn
@@ -64,29 +64,59 @@ def authors_of(corpus: UserCorpus, encoded: EncodedCorpus, labels: Sequence[str]
     return Authors(of_document[encoded.piece_document], of_document, encoded.labels > 0)
 
 
-def read_labels(section: CorpusSection, label: str, corpus: UserCorpus) -> list[str]:
-    """The label of each document of ``corpus``, which was read from the section's rows or is some of them."""
+def read_labels(
+    section: CorpusSection,
+    label: str,
+    corpus: UserCorpus,
+    *,
+    named: str | None = None,
+    unlabelled: Collection[str] = (),
+) -> list[str]:
+    """The label of each document of ``corpus``, which was read from the section's rows or is some of them.
+
+    ``named`` is how the column was named, for messages. Texts of ``unlabelled`` (without spaces around them)
+    need no label, and have an empty one then.
+    """
+    named = named or f"regularisation.label='{label}'"
     if is_screened(section):
         section = section.model_copy(update={"text": section.text or "text", "format": "jsonl"})
     # The label in the user's place: every format can read it.
     source = replace(source_of(section), user=label)
     if format_of(source) == "text":
         raise CorpusError(
-            f"{section.path}: text files have no columns, so that regularisation.label='{label}' cannot be "
-            "read; remove it, and each file is an author."
+            f"{section.path}: text files have no columns, so that {named} cannot be read; remove it, and "
+            "each file is an author."
         )
-
-    def refuse(row: BadRow) -> NoReturn:
+    if section.skip_bad:
         raise CorpusError(
-            f"{row.where}: has no usable value of regularisation.label='{label}' ({row.reason}); name a "
-            "column of text or whole numbers that every row has."
+            f"{section.path}: {named} is read beside the text, row by row; correct bad rows and train "
+            "without corpus.skip_bad."
         )
+    labels: list[str] = []
+    without: dict[int, BadRow] = {}
 
-    labels = [row.user for row in iter_rows(source, on_bad=refuse)]
+    def pass_over(row: BadRow) -> None:
+        without[len(labels)] = row
+        labels.append("")
+
+    for row in iter_rows(source, on_bad=pass_over):
+        labels.append(row.user)
     rows = corpus.row_numbers()
     if len(rows) and rows.max() >= len(labels):
         raise CorpusError(f"{section.path} has changed while it was read; begin again.")
+    if without:
+        for document, number in zip(corpus.documents(), rows, strict=True):
+            if int(number) in without and document.text.strip() not in unlabelled:
+                _refuse(without[int(number)], named)
     return [labels[row] for row in rows]
+
+
+def _refuse(row: BadRow, named: str) -> NoReturn:
+    reason = row.reason.replace("user", "label")  # what is read in the user's place is no user
+    raise CorpusError(
+        f"{row.where}: has no usable value of {named} ({reason}); name a column of text or whole numbers "
+        "that every row has. Planted canaries have it where all rows of their owner have the same one."
+    )
 
 
 def rows_by_author(encoded: EncodedCorpus, authors: Authors, *, block_size: int, packing: bool) -> Rows:

@@ -27,7 +27,7 @@ def build_run(
     progress: Progress,
 ) -> Run:
     """Make a Run by ``train``, alone in its folder; a failure leaves only what can be resumed from."""
-    recipe = _from_any_folder(recipe)
+    recipe = from_any_folder(recipe)
     builder = RunBuilder.begin(Path(recipe.output), recipe.to_json(), resume=resume)
     try:
         return builder.complete() if builder.is_whole else train(recipe, builder, progress)
@@ -38,7 +38,7 @@ def build_run(
         builder.release()
 
 
-def _from_any_folder(recipe: Recipe) -> Recipe:
+def from_any_folder(recipe: Recipe) -> Recipe:
     """The recipe with whole paths to its model and corpus: a Run is used from other folders too."""
     model, corpus = recipe.model, recipe.corpus
     if model.name != DEFAULT_MODEL and (folder := Path(model.name).expanduser()).exists():

@@ -31,9 +31,7 @@ def certificate_for(prepared: Prepared, plan: PrivacyPlan, flags: PointFlags) ->
     outside += [f"{name}, which the proof does not cover" for name in report.get("outside_the_proof", ())]
     if section.calibration is not None:
         outside.append("the thresholds and the miss rates, as far as the labelled sample is of this text")
-    points, exposed = section.differing_points, 0
-    if points is None:
-        points, exposed = _counted_group(report)
+    points, exposed = group_of_all(section, report)
     return certify(
         plan.process,
         delta=plan.section.delta,
@@ -49,12 +47,19 @@ def certificate_for(prepared: Prepared, plan: PrivacyPlan, flags: PointFlags) ->
     )
 
 
-def _counted_group(report: dict[str, Any]) -> tuple[int | None, int]:
-    """u of the secrets that the screening was given, and how many of these points are public."""
-    group = report.get("group")
+def group_of_all(section: ConfidentialitySection, report: dict[str, Any]) -> tuple[int | None, int | None]:
+    """u, and how many of these points are public; None where nobody counted that.
+
+    A stated u is of other secrets than the screening's if it is not the one that was counted. Whether points
+    of those are public is unknown; that points of the screening's are is known all the same.
+    """
+    group, stated = report.get("group"), section.differing_points
     if not isinstance(group, dict):
-        return None, 0
-    return int(group["differing_points"]), int(group["differing_public_points"])
+        return stated, None
+    counted, exposed = int(group["differing_points"]), int(group["differing_public_points"])
+    if stated in (None, counted) or exposed:
+        return counted if stated is None else stated, exposed
+    return stated, None
 
 
 def published(certificate: Certificate) -> Certificate:

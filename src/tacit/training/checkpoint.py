@@ -29,14 +29,14 @@ _RANDOM_STATE = "random_state"
 class Standing:
     """How far a run is: steps taken, and what early stopping has seen on public text.
 
-    ``account`` is that of private steps, where there are any: it is saved with the weights that they led to,
-    in one piece, so that neither is ever there without the other.
+    ``private`` is the account of private steps, where there are any, and their engine: it is saved with the
+    weights that they led to, in one piece, so that neither is ever there without the other.
     """
 
     step: int = 0
     best_loss: float | None = None
     checks_without_gain: int = 0
-    account: Mapping[str, Any] | None = None
+    private: Mapping[str, Any] | None = None
     seen: Mapping[str, Any] | None = None  # what these steps saw, for the operator alone
 
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
+from typing import Any, Final
 
+import numpy as np
 import torch
 
 from tacit.errors import TrainingDiverged
@@ -16,7 +19,7 @@ from tacit.models.adapters import WeightsLayout, layout_of, save_weights
 from tacit.models.loading import best_dtype
 from tacit.privacy import Guarantee, Unit
 from tacit.progress import Progress, Silent
-from tacit.recipes import Recipe
+from tacit.recipes import PRIVATE_METHODS, Recipe
 from tacit.runs import Run, RunBuilder
 from tacit.training.building import build_run, record_of, seed_of, use_threads
 from tacit.training.checkpoint import trainable
@@ -25,6 +28,9 @@ from tacit.training.loop import Outcome, optimise
 from tacit.training.next_token import NextTokenTask
 from tacit.training.preparation import Prepared, dtype_of, prepare
 from tacit.training.schedule import Schedule
+
+_LOOKED_AT: Final = 16  # rows of the text that tell whether a trained model has a perplexity
+_MOST_NATS: Final = math.log(sys.float_info.max)  # a token; of more there is no finite perplexity
 
 
 def finetune(recipe: Recipe, *, resume: bool = False, progress: Progress | None = None) -> Run:
@@ -73,15 +79,33 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
 def save_trained(
     task: NextTokenTask, prepared: Prepared, builder: RunBuilder, *, holds_private_text: bool
 ) -> WeightsLayout:
-    """Write the trained weights into the Run; weights that are not finite are not released."""
+    """Write the trained weights into the Run; none that diverged become one.
+
+    Of a private method the weights alone decide: whether there is a Run may depend on the text through them
+    only, because no noise covers what a loss on the text tells.
+    """
     if not all(bool(torch.isfinite(parameter).all()) for parameter in trainable(task.model).values()):
         raise TrainingDiverged("The trained weights are not finite; lower training.learning_rate.")
+    if prepared.recipe.method not in PRIVATE_METHODS:
+        _require_finite_perplexity(task, prepared)
     layout = layout_of(prepared.recipe.adapter)
     weights = builder.folder / layout
     if weights.exists():  # left by a run that was killed while it saved
         shutil.rmtree(weights)
     save_weights(task.model, weights, prepared.public, holds_private_text=holds_private_text)
     return layout
+
+
+def _require_finite_perplexity(task: NextTokenTask, prepared: Prepared) -> None:
+    """Finite weights may still lose too much for any perplexity, and then nothing can be measured on them."""
+    task.model.eval()
+    some = np.unique(np.linspace(0, len(prepared.rows) - 1, _LOOKED_AT, dtype=np.int64))
+    batches = (task.make_batch(some[at : at + 1]) for at in range(len(some)))
+    losses = [task.mean_loss_of([batch]) for batch in batches if batch.label_count]
+    if not all(loss < _MOST_NATS for loss in losses):  # nor where one is no number
+        raise TrainingDiverged(
+            "The perplexity of the trained model is not finite; lower training.learning_rate."
+        )
 
 
 def task_for(prepared: Prepared, *, base_dropout: bool = True, fused: bool = True) -> NextTokenTask:
@@ -114,7 +138,7 @@ def guarantee_of(prepared: Prepared) -> Guarantee:
     return Guarantee.unprotected(unit, outside=outside)
 
 
-def record_training(builder: RunBuilder, prepared: Prepared, outcome: Outcome, **more: int) -> None:
+def record_training(builder: RunBuilder, prepared: Prepared, outcome: Outcome, **more: Any) -> None:
     """Counts and losses are functions of the private text: for the owner alone."""
     content = {
         "users": len(prepared.corpus.train.users),

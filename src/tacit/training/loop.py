@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,15 @@ class Companion(Protocol):
         """The model has taken its step; now it may take its own."""
         ...
 
+    @property
+    def seen(self) -> Mapping[str, Any]:
+        """What its steps saw, for the operator alone; checkpoints hold it."""
+        ...
+
+    def go_on_from(self, seen: Mapping[str, Any]) -> None:
+        """A killed run resumes behind the steps that saw this."""
+        ...
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -96,6 +105,8 @@ def optimise(
     torch.manual_seed(schedule.seed)
     checkpoint_folder.mkdir(parents=True, exist_ok=True)
     standing, best = load_checkpoint(checkpoint_folder, learnt, optimisers)
+    if companion is not None:
+        companion.go_on_from(standing.seen or {})
     if standing.step:
         progress.remark(f"resumed at step {standing.step} of {schedule.steps}")
     progress.phase("training", schedule.steps)
@@ -121,7 +132,8 @@ def optimise(
             stopped = _gave_up(standing, public_check)
         progress.advance(1, f"loss {loss:.3f}, {seen / (time.perf_counter() - began):.0f} tokens/s")
         if standing.step % checkpoint_every == 0:
-            save_checkpoint(checkpoint_folder, standing, learnt, optimisers, best)
+            reached = standing if companion is None else replace(standing, seen=companion.seen)
+            save_checkpoint(checkpoint_folder, reached, learnt, optimisers, best)
     if best is not None:
         with torch.no_grad():
             for name, parameter in trainable(learnt).items():

@@ -23,11 +23,19 @@ from tacit.training.encoding import Batch
 from tacit.training.finetune import guarantee_of, task_for
 from tacit.training.next_token import NextTokenTask
 from tacit.training.preparation import Prepared, prepare
-from tacit.training.regularised import authors_for, by_author, regularised_guarantee, schedule_for
+from tacit.training.regularised import (
+    authors_for,
+    by_author,
+    parameters_beside,
+    regularised_guarantee,
+    schedule_for,
+    section_of,
+)
 from tacit.training.schedule import Schedule
 from tacit.training.trunk_cache import fits_in_memory
 
 ADAM_BYTES = 4 + 4 + 4  # gradient and two moments, in fp32
+WEIGHT_BYTES = 4  # of what learns beside the model, in fp32
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,9 @@ class TrainingPlan:
     trainable_parameters: int
     memory_bytes: int
     seconds: float
+    authors: int | None = None  # who regularised training shall not be able to tell apart
+    privacy_weight: float | None = None  # lambda: of the privacy loss beside the mean loss per token
+    discriminator_parameters: int | None = None  # of adversarial training, which grow with the authors
 
 
 def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingPlan:
@@ -57,7 +68,7 @@ def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingP
     with passing_storage() as folder:
         prepared = prepare(recipe, folder, progress)
         schedule = Schedule(prepared.rows, recipe.training, seed=0)
-        promised = guarantee_of
+        promised, authors = guarantee_of, None
         if recipe.method in REGULARISED_METHODS:
             authors = authors_for(prepared)
             prepared, promised = by_author(prepared, authors), regularised_guarantee
@@ -72,6 +83,7 @@ def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingP
         trainable_parameters = sum(parameter.numel() for parameter in weights.values())
         batches = schedule.steps * recipe.training.accumulate
         held_out = prepared.corpus.held_out
+        beside = 0 if authors is None else parameters_beside(prepared, authors)
         return TrainingPlan(
             method=recipe.method,
             model=prepared.public.name,
@@ -85,8 +97,14 @@ def plan_training(recipe: Recipe, progress: Progress | None = None) -> TrainingP
             steps=schedule.steps,
             parameters=sum(parameter.numel() for parameter in prepared.public.model.parameters()),
             trainable_parameters=trainable_parameters,
-            memory_bytes=peak_memory() + trainable_parameters * ADAM_BYTES + trunk_bytes,
+            memory_bytes=peak_memory()
+            + trainable_parameters * ADAM_BYTES
+            + beside * (WEIGHT_BYTES + ADAM_BYTES)
+            + trunk_bytes,
             seconds=step_seconds * batches + trunk_seconds,
+            authors=None if authors is None else authors.count,
+            privacy_weight=None if authors is None else section_of(recipe).weight,
+            discriminator_parameters=beside or None,
         )
 
 

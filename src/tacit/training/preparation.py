@@ -157,7 +157,7 @@ def held_out_of(corpus: UserCorpus, section: HeldOutSection) -> UserCorpus:
 
 
 def _sides(corpus: UserCorpus, section: HeldOutSection) -> HeldOutSplit:
-    return split_held_out(corpus, share=section.share, by=section.by, seed=section.seed)
+    return split_held_out(corpus, share=section.share, by=section.by, seed=section.seed, among=section.among)
 
 
 def fitting_block_size(block_size: int, public: PublicModel) -> int:

@@ -12,7 +12,14 @@ from functools import cached_property
 from typing import Any
 
 from tacit.errors import InputError, RecipeError
-from tacit.privacy import Adjacency, DpSgdProcess, PrivacyCurve, calibrate_noise, dpsgd_curve
+from tacit.privacy import (
+    Adjacency,
+    DpSgdProcess,
+    PrivacyCurve,
+    calibrate_noise,
+    dpsgd_curve,
+    gaussian_dp_mu,
+)
 from tacit.recipes import PrivacySection, TrainingSection
 from tacit.training.private_steps import StepPrivacy
 
@@ -94,6 +101,7 @@ class PrivacyPlan:
             "clipping": self.section.clipping,
             "group": self.section.group,
             "process": self.process.to_json(),
+            "gaussian_dp": gaussian_dp_mu(self.process).to_json(),
             "curves": [curve.to_json() for curve in self.curves.values()],
         }
 

@@ -34,7 +34,7 @@ class PrivateOutcome:
 
     private_steps: int = 0
     public_steps: int = 0
-    examples: int = 0
+    sampled: int = 0  # examples, over all private steps
     clipped: int = 0
     alarms: int = 0
     losses: dict[str, float] = field(default_factory=dict)  # the last of either kind
@@ -82,7 +82,7 @@ def take_steps(
     if standing.step:
         progress.remark(f"resumed at step {standing.step} of {phases.steps}")
         if private is not None:
-            private.trainer.load_state_dict({"account": dict(standing.account or {})})
+            private.trainer.load_state_dict(dict(standing.private or {}))
         loop.go_on_from(standing.seen or {})
     progress.phase("training", phases.steps)
     progress.advance(standing.step)
@@ -92,7 +92,7 @@ def take_steps(
             progress.advance(1, loop.take(phases.at(step)))
             if (step + 1) % checkpoint_every == 0:
                 # The account with the weights that it is for: never one without the other.
-                reached = Standing(step + 1, account=loop.account, seen=loop.outcome.to_json())
+                reached = Standing(step + 1, private=loop.private, seen=loop.outcome.to_json())
                 save_checkpoint(checkpoint_folder, reached, model, loop.optimisers)
     model.eval()
     return loop.outcome
@@ -119,15 +119,15 @@ class _Loop(contextlib.ExitStack):
         return list({id(optimiser): optimiser for optimiser in both}.values())
 
     @property
-    def account(self) -> dict[str, Any] | None:
-        """That of the private steps so far."""
-        return None if self._private is None else self._private.trainer.account.to_json()
+    def private(self) -> dict[str, Any] | None:
+        """The account of the private steps so far, and the engine that takes them."""
+        return None if self._private is None else self._private.trainer.state_dict()
 
     @property
     def outcome(self) -> PrivateOutcome:
         """What happened, with the private steps of the whole run."""
-        account = self.account
-        return replace(self._outcome, private_steps=0 if account is None else account["steps"])
+        steps = 0 if self._private is None else self._private.trainer.account.steps
+        return replace(self._outcome, private_steps=steps)
 
     def go_on_from(self, seen: Mapping[str, Any]) -> None:
         """Take up what the steps before a checkpoint saw."""
@@ -159,7 +159,7 @@ class _Loop(contextlib.ExitStack):
         self._stretch = None
         self._set_rate(phase, place)
         tally = phase.trainer.step()
-        self._outcome.examples += tally.examples
+        self._outcome.sampled += tally.examples
         self._outcome.clipped += tally.clipped
         self._outcome.alarms += tally.alarms
         loss = tally.loss / max(1, tally.examples)

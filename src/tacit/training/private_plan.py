@@ -9,7 +9,7 @@ import numpy as np
 
 from tacit.corpus.corpus_folder import passing_storage
 from tacit.files import refuse_existing
-from tacit.privacy import DpSgdProcess, Guarantee, dpsgd_curve
+from tacit.privacy import DpSgdProcess, Guarantee, dpsgd_curve, gaussian_dp_mu
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe
 from tacit.training.certifying import certificate_for
@@ -47,6 +47,7 @@ class PrivateTrainingPlan:
     delta: float
     epsilon_add_remove: float
     epsilon_replace_one: float
+    gaussian_dp_mu: float  # what other tools print, add-remove; no bound
     certificate: str | None
     users: int
     held_out_users: int
@@ -108,6 +109,7 @@ def _plan(prepared: Prepared, folder: Path, progress: Progress) -> PrivateTraini
         delta=section.delta,
         epsilon_add_remove=dpsgd_curve(process, "add-remove").epsilon_at(section.delta),
         epsilon_replace_one=dpsgd_curve(process, "replace-one").epsilon_at(section.delta),
+        gaussian_dp_mu=gaussian_dp_mu(process).mu,
         certificate=priced.certificate,
         users=len(corpus.train.users),
         held_out_users=0 if corpus.held_out is None else len(corpus.held_out.users),

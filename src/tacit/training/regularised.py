@@ -7,6 +7,7 @@ together; what another attacker finds is measured, never proven, and the Run say
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from tacit.privacy import Guarantee
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe, RegularisationSection
 from tacit.runs import Run, RunBuilder
+from tacit.training.author_losses import discriminator_parameters
 from tacit.training.author_schedule import AuthorSchedule
 from tacit.training.authors import Authors, authors_of, read_labels, rows_by_author
 from tacit.training.building import build_run, record_of, seed_of
@@ -62,8 +64,9 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
     )
     guarantee = regularised_guarantee(prepared)
     layout = save_trained(task, prepared, builder, holds_private_text=guarantee.kind != "public")
-    beside = sum(one.numel() for one in regulariser.module.parameters())
-    record_training(builder, prepared, outcome, authors=authors.count, discriminator_parameters=beside)
+    record_training(
+        builder, prepared, outcome, authors=authors.count, **_beside_the_model(regulariser, progress)
+    )
     prepared.corpus.whole.close()
     return builder.finish(
         method=recipe.method,
@@ -74,6 +77,16 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
         corpus_fingerprint=prepared.corpus.whole.fingerprint,
         seeded=recipe.training.seed is not None,
     )
+
+
+def _beside_the_model(regulariser: Regulariser, progress: Progress) -> dict[str, Any]:
+    """What the operator may want to know of the discriminator, which is thrown away."""
+    parameters = sum(one.numel() for one in regulariser.module.parameters())
+    told: dict[str, Any] = {"discriminator_parameters": parameters}
+    if isinstance(regulariser, Adversary):
+        told["discriminator"] = regulariser.guesses.to_json()
+        progress.remark(str(regulariser.guesses))
+    return told
 
 
 def section_of(recipe: Recipe) -> RegularisationSection:
@@ -128,9 +141,20 @@ def regulariser_for(
     section = section_of(prepared.recipe)
     if isinstance(schedule, AuthorSchedule) and prepared.recipe.method == "triplet":
         return Triplet(task, authors, section, schedule)
-    model = prepared.public.model
-    width = model.get_output_embeddings().weight.shape[1]
-    return Adversary(task, authors, section, schedule, width=width, device=model.device)
+    width, device = _width(prepared), prepared.public.model.device
+    return Adversary(task, authors, section, schedule, width=width, device=device)
+
+
+def _width(prepared: Prepared) -> int:
+    """Numbers in a state that enters the head."""
+    return int(prepared.public.model.get_output_embeddings().weight.shape[1])
+
+
+def parameters_beside(prepared: Prepared, authors: Authors) -> int:
+    """How many numbers learn beside the model: the discriminator's, or none."""
+    if prepared.recipe.method != "adversarial":
+        return 0
+    return discriminator_parameters(_width(prepared), authors.count, section_of(prepared.recipe).hidden)
 
 
 def regularised_guarantee(prepared: Prepared) -> Guarantee:

@@ -8,7 +8,8 @@ the model's, on the states that the model had before it.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from tacit.errors import TrainingDiverged
 from tacit.recipes import RegularisationSection
+from tacit.training.author_guesses import AuthorGuesses
 from tacit.training.author_losses import (
     Discriminator,
     last_positions,
@@ -26,7 +28,7 @@ from tacit.training.author_schedule import AuthorSchedule
 from tacit.training.authors import Authors
 from tacit.training.encoding import Batch, IntArray
 from tacit.training.next_token import NextTokenTask
-from tacit.training.schedule import Steps
+from tacit.training.schedule import Schedule, Steps
 
 _STEEPNESS = 10.0  # of the sigmoid schedule, as Ganin et al. (2016) have it
 
@@ -56,6 +58,15 @@ class Regulariser(Protocol):
 
     def finish(self) -> None:
         """The model has taken its step."""
+        ...
+
+    @property
+    def seen(self) -> Mapping[str, Any]:
+        """What its steps saw, for the operator alone."""
+        ...
+
+    def go_on_from(self, seen: Mapping[str, Any]) -> None:
+        """Go on behind the steps that saw this."""
         ...
 
 
@@ -98,7 +109,7 @@ class Adversary(_Weighted):
         task: NextTokenTask,
         authors: Authors,
         section: RegularisationSection,
-        schedule: Steps,
+        schedule: Schedule,
         *,
         width: int,
         device: torch.device,
@@ -110,7 +121,17 @@ class Adversary(_Weighted):
         self.optimisers: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(self.discriminator.parameters(), lr=rate, weight_decay=0.0, fused=True)
         ]
+        self.guesses = AuthorGuesses(authors, schedule.steps_per_epoch)
         self._seen: list[Sequences] = []
+
+    @property
+    def seen(self) -> Mapping[str, Any]:
+        """How often the discriminator was right."""
+        return self.guesses.seen
+
+    def go_on_from(self, seen: Mapping[str, Any]) -> None:
+        """Count on behind these."""
+        self.guesses.go_on_from(seen)
 
     def objective(self, batch: Batch) -> Tensor:
         """The summed loss of the tokens, and the uniform loss of the batch's sequences."""
@@ -132,9 +153,10 @@ class Adversary(_Weighted):
             return
         (optimiser,) = self.optimisers
         optimiser.zero_grad(set_to_none=True)
-        loss = self.discriminator.loss(
-            torch.cat([own.states for own in seen]), torch.cat([own.authors for own in seen])
-        )
+        authors = torch.cat([own.authors for own in seen])
+        logits = self.discriminator.guess(torch.cat([own.states for own in seen]))
+        self.guesses.add(self._step, logits, authors)
+        loss = self.discriminator.loss(logits, authors)
         if not torch.isfinite(loss):
             raise TrainingDiverged(
                 "The discriminator's loss is not finite; lower regularisation.discriminator_rate or "
@@ -192,6 +214,14 @@ class Triplet(_Weighted):
 
     def finish(self) -> None:
         """Nothing else learns."""
+
+    @property
+    def seen(self) -> Mapping[str, Any]:
+        """Nothing that anybody asks for."""
+        return {}
+
+    def go_on_from(self, seen: Mapping[str, Any]) -> None:
+        """Nothing is counted."""
 
 
 def corresponding(rows: IntArray, others: IntArray) -> tuple[IntArray, IntArray]:

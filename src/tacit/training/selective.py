@@ -36,6 +36,7 @@ from tacit.training.dpsgd import outside_of, pin, prepare_unpacked, privacy_of
 from tacit.training.finetune import save_trained, task_for
 from tacit.training.optimisers import optimiser_for, set_rate
 from tacit.training.preparation import Prepared
+from tacit.training.private_steps.clipping import norm_of
 from tacit.training.private_steps.noise import CipherNoise, NoiseSource, Noisy
 from tacit.training.schedule import learning_rate
 from tacit.training.selective_lstm import MarkedRows, StateNoise, one_layer, position_losses
@@ -129,10 +130,10 @@ def marked_documents(prepared: Prepared) -> MarkedDocuments:
             "method 'selective' learns from the raw text; selective.screened says what is sensitive in it; "
             "set corpus.path to the raw corpus."
         )
-    tokenizer = prepared.public.tokenizer
+    tokenizer, section = prepared.public.tokenizer, selective_of(recipe)
     return mark(
         corpus.train,
-        sensitive_spans(Path(selective_of(recipe).screened), corpus.whole),
+        sensitive_spans(Path(section.screened), corpus.whole, promised=section.perfect),
         tokenizer,
         block_size=recipe.training.block_size,
         end_token=tokenizer.tokenizer.eos_token_id,
@@ -257,7 +258,7 @@ class _Steps:
     def _clipped(self, loss: Tensor, documents: int) -> list[Tensor]:
         """The gradient of what is not sensitive, as plain training has it."""
         gradients = self._gradients(loss / documents)
-        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
+        norm = norm_of(gradients)
         factor = (self._recipe.training.clip / norm.clamp(min=1e-30)).clamp(max=1.0)
         return [gradient * factor for gradient in gradients]
 
@@ -267,7 +268,7 @@ class _Steps:
         clip = self._account.section.clip
         for document in sorted(set(owners[rows.sensitive.any(dim=1)].tolist())):
             gradients = self._gradients(by_row[owners == document].sum())
-            norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
+            norm = norm_of(gradients)
             if bool(torch.isfinite(norm)):
                 factor = (clip / norm.clamp(min=1e-30)).clamp(max=1.0)
                 torch._foreach_add_(total, [gradient * factor for gradient in gradients])

@@ -68,9 +68,21 @@ class MarkedDocuments:
         return sum(int(piece.sensitive.sum()) for own in self.pieces for piece in own)
 
 
-def sensitive_spans(screened: Path, corpus: UserCorpus) -> list[list[tuple[int, int]]]:
-    """Of each document of the whole corpus the characters that its screening masked, in order."""
+def sensitive_spans(
+    screened: Path, corpus: UserCorpus, *, promised: bool = False
+) -> list[list[tuple[int, int]]]:
+    """Of each document of the whole corpus the characters that its screening masked, in order.
+
+    Where a finite epsilon is ``promised``, a deduplicated screening is refused: whether a sentence is a
+    repeat, and sensitive as a whole, depends on what a secret says in another document.
+    """
     report = required_report(screened, "selective")
+    if promised and report.get("dedup", {}).get("kind") != "off":
+        raise CorpusError(
+            f"{screened} was deduplicated, so that one document's secret decides what is sensitive in "
+            "another, and selective.perfect=true could promise nothing; screen the corpus again with "
+            "--dedup off."
+        )
     placeholders = bool(report.get("policy", {}).get("placeholders"))
     points = read_screened(screened)
     point = next(points, None)

@@ -24,6 +24,8 @@ from tests.attacks.exposure.memorised import number_canaries
 )
 def test_the_rule(text: str, hit: bool) -> None:
     assert gives_away(text, "123") == hit
+    assert gives_away(" car, red", "car")
+    assert not gives_away("carpet", "car")
 
 
 def test_what_leaks_is_found_and_what_does_not_is_not() -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
+from tacit.attacks.exposure import ExposureSettings, rank_group
+from tacit.attacks.exposure.candidates import CandidateTrie
 from tacit.attacks.exposure.ranking import Rule, branch_and_bound, ranks, walk
+from tacit.attacks.exposure.report import ExposureMethod, estimates
 from tacit.attacks.exposure.sampled import better_among, sampled_ranks
-from tacit.attacks.exposure.states import ModelScorer
+from tacit.attacks.exposure.states import ModelScorer, Root, Scored
+from tacit.attacks.exposure.token_tree import TokenRows
 from tacit.errors import InputError
-from tests.attacks.exposure.toys import toy_model, trie_of
+from tests.attacks.exposure.toys import PREFIX, toy_model, trie_of
 
 _SIMULATIONS = 400
 
@@ -80,16 +89,107 @@ def test_sampled_ranks_cover_the_exact_ones() -> None:
         assert stats.binomtest(int(count), repeats, 0.1, alternative="greater").pvalue > 1e-3
 
 
+FIRSTS, SECONDS = 40, 5
+SPACE = [(first, FIRSTS + second) for first in range(FIRSTS) for second in range(SECONDS)]
+SEARCHED = 29  # of the 200: those within the budget, 14.5%, a little more than one in seven
+BUDGET = 30  # fewer positions than the 41 that enumerating takes
+DRAWS = 6
+
+
+class TableScorer:
+    """A model of two tokens by a table [first, second] of probabilities."""
+
+    tolerance = 1e-9
+
+    def __init__(self, table: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        nothing = np.full((FIRSTS, FIRSTS), 1e-300)
+        self._second = torch.tensor(np.log(np.hstack([nothing, table / table.sum(1, keepdims=True)])))
+        self._first = torch.tensor(np.log(np.hstack([table.sum(1), np.full(SECONDS, 1e-300)])))
+
+    def root(self, prefix: Sequence[int], *, whole: bool = False) -> Root:
+        return Root(Scored(self._first[None], torch.zeros(1, dtype=torch.int64)), 0.0, len(prefix) - 1)
+
+    def step(self, state: Any, tokens: torch.Tensor) -> Scored:
+        return Scored(self._second[tokens], tokens)
+
+    def select(self, state: Any, rows: torch.Tensor) -> Any:
+        return state[rows]
+
+    def rows_at_once(self, root: Root, longest: int) -> int:
+        return 64
+
+
+class ToldTrie(CandidateTrie):
+    """Draws what it is told to."""
+
+    told: Sequence[tuple[int, ...]] = ()
+
+    def sample(self, count: int, generator: np.random.Generator) -> TokenRows:
+        assert len(self.told) == count
+        return TokenRows.of(list(self.told))
+
+
+def chances_of_p_values(
+    settings: ExposureSettings,
+) -> tuple[dict[float, float], dict[float, float], list[ExposureMethod]]:
+    """Each p-value's probability, and 2^-exposure's, over a uniform secret and all draws, by enumeration.
+
+    Only how many draws are better matters, so that one of each number stands for all, with its probability.
+    """
+    order = np.random.default_rng(0).permutation(len(SPACE))  # the order of rank stands anywhere in the table
+    table = np.empty(len(SPACE))
+    table[order[:SEARCHED]] = 1 / 30 - 1e-5 * np.arange(SEARCHED)
+    rest = 1 - table[order[:SEARCHED]].sum()
+    falling = np.linspace(2, 1, len(SPACE) - SEARCHED)
+    table[order[SEARCHED:]] = rest * falling / falling.sum()
+    scorer = TableScorer(table.reshape(FIRSTS, SECONDS))
+    honest: dict[float, float] = defaultdict(float)
+    by_exposure: dict[float, float] = defaultdict(float)
+    methods: list[ExposureMethod] = []
+    for place, secret in enumerate(order):
+        trie = ToldTrie(PREFIX, TokenRows.of(SPACE), [SPACE[secret]])
+        share = place / (len(SPACE) - 1)
+        for better in range(DRAWS + 1):
+            chance = float(stats.binom.pmf(better, DRAWS, share))
+            trie.told = [SPACE[order[0]]] * better + [SPACE[order[-1]]] * (DRAWS - better)
+            group = rank_group(scorer, trie, [True], settings, generator=np.random.default_rng(0))
+            drawn = group.methods[0] == "sampled"
+            found, _ = estimates(
+                group.ranks[0], confidence=settings.confidence, method="", p_value=group.drawn[0]
+            )
+            honest[group.p_values[0]] += (chance if drawn else 1) / len(SPACE)
+            by_exposure[2.0**-found.value] += (chance if drawn else 1) / len(SPACE)
+            if not drawn:
+                break
+        methods.append(group.methods[0])
+    return honest, by_exposure, methods
+
+
+def excess(chances: dict[float, float]) -> float:
+    """The largest P(p <= u) / u."""
+    return max(
+        sum(chance for p, chance in chances.items() if p <= level * (1 + 1e-9)) / level for level in chances
+    )
+
+
 def test_p_values_of_unseen_secrets_are_honest() -> None:
-    """(1 + hits) / (1 + n) for a secret whose rank is uniform: P(p <= x) <= x, and close to it."""
-    draw = np.random.default_rng(3)
-    others, samples, simulations = 1_000, 99, 20_000
-    better = draw.integers(0, others + 1, size=simulations)
-    p_values = (1 + draw.binomial(samples, better / others)) / (1 + samples)
-    for level in (0.01, 0.05, 0.25):
-        found = int((p_values <= level).sum())
-        assert stats.binomtest(found, simulations, level * 1.02, alternative="greater").pvalue > 1e-4
-        assert found > 0.9 * level * simulations
+    """The secret decides how its rank is found: exposure alone is too large too often, the p-value is not."""
+    honest, by_exposure, methods = chances_of_p_values(ExposureSettings(budget=BUDGET, samples=DRAWS))
+    assert methods == ["exact"] * SEARCHED + ["sampled"] * (len(SPACE) - SEARCHED)
+    assert sum(honest.values()) == pytest.approx(1)
+    # 29 in 200 are searched, and of the others one in 21 has no better draw: a chance of 0.193 for 0.145.
+    assert excess(by_exposure) > 1.3
+    assert excess(honest) == pytest.approx(1), "nothing is lost for what is searched"
+
+
+@pytest.mark.parametrize("settings", [ExposureSettings(full=True), ExposureSettings(budget=250)])
+def test_p_values_lose_nothing_where_the_secret_decides_nothing(settings: ExposureSettings) -> None:
+    settings = dataclasses.replace(settings, samples=DRAWS)
+    honest, by_exposure, methods = chances_of_p_values(settings)
+    assert set(methods) == {"exact"}
+    for chances in (honest, by_exposure):
+        assert sorted(chances) == pytest.approx(np.arange(1, len(SPACE) + 1) / len(SPACE))
+        assert excess(chances) == pytest.approx(1)
 
 
 def test_no_samples_are_refused() -> None:

@@ -136,6 +136,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "labelled.jsonl"
     for content, says in (
         ("nonsense\n", "line 1: is not JSON"),
+        ('{"text": "Hi \\ud800 Ann", "spans": []}\n', "half a surrogate pair"),
         ('{"text": 3}\n', "has no text 'text'"),
         ('{"text": "abc"}\n', "no column 'spans'"),
         ('{"text": "abc", "spans": [{"start": 1, "end": 9, "label": "X"}]}\n', "does not match the text"),

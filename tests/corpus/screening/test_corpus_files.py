@@ -151,6 +151,21 @@ def test_a_group_of_secrets_is_counted_beside(tmp_path: Path) -> None:
     assert out.read_bytes() == alone.read_bytes()
 
 
+def test_how_many_secrets_occur_nowhere_is_noted_and_never_which(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.jsonl", ("a", "I am Ann Lee."), ("b", "Hello #4711."))
+    given = {"one": ["Ann", "Ann Lee", "#4711", "Zoe"], "none": ["Ann", "Ann Lee", "#4711"]}
+    notes = {
+        name: screen_corpus(
+            section(path), tmp_path / f"{name}.jsonl", settings(words("Ann")), Silent(), secrets=secrets
+        )["notes"]
+        for name, secrets in given.items()
+    }
+    (note,) = set(notes["one"]) - set(notes["none"])
+    assert note.startswith("1 of 4 secrets occurs nowhere as it is spelt")
+    assert "Zoe" not in note
+    assert set(notes["none"]) <= set(notes["one"])
+
+
 def test_a_secret_that_both_policies_miss_differs_in_public(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", ("a", "I am Zoe."))
     report = screen_corpus(
@@ -167,6 +182,7 @@ def test_a_secret_that_both_policies_miss_differs_in_public(tmp_path: Path) -> N
         (settings(words("Hello", "Bye")), ["D_pub is empty: every data point is private."]),
         (settings(words("x"), dedup="near"), ["D_pri is empty", "Near-duplicates"]),
         (settings(words("x"), dedup="bloom"), ["D_pri is empty", "A Bloom filter's false repeats"]),
+        (settings(words("x"), dedup="off"), ["D_pri is empty", "Repeated sentences were left"]),
         (settings(words("x"), placeholders=True), ["D_pri is empty", "Placeholders"]),
     ],
 )

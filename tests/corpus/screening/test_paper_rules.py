@@ -10,9 +10,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.corpus.screening import MASK, RawDocument, Screening, SplitSettings, differing_points
+from tacit.corpus.screening import (
+    MASK,
+    LabelledSpan,
+    RawDocument,
+    Screening,
+    SplitSettings,
+    differing_points,
+)
+from tacit.corpus.screening.screening import RawPoint
 from tacit.corpus.screening.sentences import split_points
-from tests.corpus.screening.detectors import documents, settings, words
+from tests.corpus.screening.detectors import Expressions, documents, settings, words
 
 SECRETS = ("Alice", "Berta", "Clara", "Doris", "Elsa", "Frida", "Greta")
 
@@ -90,6 +98,15 @@ def test_rule_5_whatever_has_a_mask_is_private() -> None:
     assert all(point.private for point in points if MASK in point.text)
 
 
+def test_rule_5_a_mask_that_nobody_labelled_is_private_too() -> None:
+    """As in a neighbouring corpus, where the secret was masked before any policy looked."""
+    chosen = settings(words("x"), conservative=0.5)
+    text = "Hi Alice."
+    point = RawPoint("u", 0, 0, 0, 0, text, masked=(LabelledSpan(3, 8, "NAME"),))
+    (found,) = Screening(chosen).screen_points([point])
+    assert (found.text, found.private) == (f"Hi {MASK}.", True)
+
+
 def test_rule_5_what_only_the_conservative_policy_labels_is_private_and_unmasked() -> None:
     doubtful = settings(words(), conservative=0.2)
     doubtful.policy.scorers[0].scores["maybe"] = 0.3  # type: ignore[attr-defined]
@@ -111,6 +128,17 @@ def test_a_caught_secret_in_a_sentence_that_occurs_once_changes_nothing() -> Non
     assert differing_points(docs, ["Alice"], chosen) == 0
     neighbour = documents("I am Berta. It rains.", "Who are you?")
     assert screened(docs, chosen) == screened(neighbour, chosen)
+
+
+def test_a_secret_that_is_masked_as_a_part_of_something_is_not_caught() -> None:
+    """Masked is not caught: alone and masked beforehand, it leaves in sight what it was found with."""
+    chosen = settings(Expressions((r"(Alice Lane \d+)",)))
+    docs = documents("I live at Alice Lane 5. It rains.")
+    points = list(Screening(chosen).screen(docs))
+    assert points[0].text == f"I live at {MASK}."
+    assert points[0].settled
+    assert differing_points(docs, ["Alice"], chosen) == 1
+    assert differing_points(docs, ["Alice Lane 5"], chosen) == 0
 
 
 def test_two_caught_secrets_of_one_template_differ_in_one_point() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +123,35 @@ def test_mod_97_accepts_exactly_one_pair_of_check_digits(account: str) -> None:
     """ISO 13616: of the pairs 02 to 98 exactly one is right."""
     valid = [pair for pair in range(2, 99) if mod97(f"GB{pair:02d}{account}")]
     assert len(valid) == 1
+
+
+ADDRESS = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+@[\w-]+(?:\.[\w-]+)+")
+
+
+@given(st.text(st.sampled_from("ab@@..-_!é "), max_size=40))
+def test_addresses_are_those_of_the_expression_that_reads_from_every_place(text: str) -> None:
+    assert found(text, "EMAIL") == [("EMAIL", match.group()) for match in ADDRESS.finditer(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a." * 40_000 + "zz", set()),
+        ("a-" * 40_000 + ".xy", set()),
+        ("A" * 80_000 + " mail a@b.com", {"EMAIL", "URL"}),
+        ("a+" * 40_000 + "http://x.org", {"URL"}),
+    ],
+    ids=["dots", "dashes", "letters", "signs"],
+)
+def test_a_long_run_is_read_once(text: str, expected: set[str]) -> None:
+    """Read anew from each of its places, each of these takes longer than a test may."""
+    (tokens,) = PatternScorer().score([text])
+    assert {token.label for token in tokens} == expected
+
+
+@pytest.mark.parametrize("before", ["--", "see...", ".", "a@", "(", "-.-"])
+def test_domains_are_found_whatever_stands_before_them(before: str) -> None:
+    assert ("URL", "shop.example.com") in found(f"{before}shop.example.com", "URL")
 
 
 @given(st.text(st.sampled_from("0123456789 -/.:()+@AbcJan#is,"), max_size=60))

@@ -48,6 +48,21 @@ def test_every_character_outside_masks_is_kept_and_every_position_maps_back(
             assert not any(mask.start <= start < mask.end for mask in form.masks)
 
 
+@given(text_and_spans(), st.integers(0, 40), st.integers(0, 40))
+def test_a_stretch_maps_back_as_its_characters_do(
+    case: tuple[str, list[LabelledSpan]], one: int, other: int
+) -> None:
+    text, spans = case
+    form = rendered(text, spans)
+    start, end = sorted(min(place, len(form.text)) for place in (one, other))
+    singly = {
+        place for at in range(start, end) for span in raw_spans(form, at, at + 1) for place in range(*span)
+    }
+    whole = raw_spans(form, start, end)
+    assert {place for span in whole for place in range(*span)} == singly
+    assert all(first[1] <= second[0] for first, second in pairwise(whole))
+
+
 @given(text_and_spans())
 def test_masks_are_apart(case: tuple[str, list[LabelledSpan]]) -> None:
     text, spans = case
@@ -162,6 +177,17 @@ def test_a_sentence_that_a_neighbour_redacts_differently_is_not_settled() -> Non
         ("Nobody.", True, False),
     ]
     assert screening.counts.unsettled == 1
+
+
+@pytest.mark.parametrize(("names", "settled"), [(64, True), (65, False)])
+def test_a_point_with_too_many_secrets_to_compare_is_not_settled(names: int, settled: bool) -> None:
+    """The work grows with the square of their number: a long line of them must not block a screening."""
+    text = " likes ".join(["Alice"] * names) + "."
+    screening = Screening(settings(WordScores({"Alice": 1.0}, contextual=True)))
+    (point,) = screening.screen(documents(text))
+    assert (point.settled, point.private) == (settled, True)
+    assert "Alice" not in point.text
+    assert screening.counts.unsettled == (not settled)
 
 
 @given(st.permutations(["Alice", "Bob", "and", "Alice", "start=a=b"]), st.integers(0, 5))

@@ -23,7 +23,7 @@ from tacit.corpus.screening import (
     group_difference,
 )
 from tacit.corpus.screening.gold_spans import read_spans
-from tacit.corpus.screening.phrases import PhraseIndex
+from tacit.corpus.screening.phrases import PhraseIndex, read_phrases
 from tacit.errors import CorpusError, InputError, RecipeError
 
 
@@ -188,6 +188,22 @@ def test_gazetteers_read_files_and_may_ignore_case(tmp_path: Path) -> None:
         Gazetteer.read([path], "NAME")
     with pytest.raises(InputError, match="cannot be read"):
         Gazetteer.read([tmp_path / "none.txt"], "NAME")
+
+
+def test_every_line_of_a_file_of_secrets_is_a_secret(tmp_path: Path) -> None:
+    """Whatever it begins with; a byte order mark is none, and only a line's end ends it."""
+    path = tmp_path / "secrets.txt"
+    path.write_bytes("\ufeffAnn Lee\r\n#4711\n\n  Bob\x85Ray\u2028x \n".encode())
+    assert read_phrases(path) == ["Ann Lee", "#4711", "Bob\x85Ray\u2028x"]
+    assert read_phrases(path, comments=True) == ["Ann Lee", "Bob\x85Ray\u2028x"]
+    path.write_bytes("\ufeff# staff\nAnn\n".encode())
+    assert Gazetteer.read([path], "NAME").index.phrases == {"Ann"}
+
+
+def test_shorter_phrases_at_a_place_are_given_on_demand() -> None:
+    index, text = PhraseIndex(["Ann", "Ann Lee", "Lee"]), "Ann Lee"
+    assert [text[s:e] for s, e in index.find(text)] == ["Ann Lee", "Lee"]
+    assert [text[s:e] for s, e in index.find(text, every=True)] == ["Ann Lee", "Ann", "Lee"]
 
 
 def test_a_phrase_ends_where_its_last_word_does() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -128,7 +129,11 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 def oracle_gradients(
     model: nn.Module, text: Text, rows: Sequence[int], loss: str = "mean"
 ) -> dict[str, Tensor]:
-    """Gradient of one example by the model's own logits, torch's cross-entropy and nothing else."""
+    """Gradient of one example by the model's own logits, torch's cross-entropy and nothing else.
+
+    In float64: in single precision the oracle itself was off by more than what it is to judge.
+    """
+    model = copy.deepcopy(model).double()
     model.zero_grad(set_to_none=True)
     losses: list[Tensor] = []
     for row in rows:
@@ -137,12 +142,10 @@ def oracle_gradients(
         losses.append(nn.functional.cross_entropy(logits, batch.labels[0], reduction="none"))
     every = torch.cat(losses)
     (every.mean() if loss == "mean" else every.sum()).backward()  # type: ignore[no-untyped-call]
-    gradients = {
-        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+    return {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         for name, parameter in trained(model).items()
     }
-    model.zero_grad(set_to_none=True)
-    return gradients
 
 
 def norm(gradients: dict[str, Tensor]) -> float:

@@ -136,14 +136,30 @@ def test_noise_is_box_and_mullers_of_the_keystream(count: int) -> None:
         room = np.zeros(8 * pairs + 15, np.uint8)
         keystream.fill(room)
         numbers = room[: 8 * pairs].view(np.int32).astype(np.float64)
-        side = np.where(numbers[:pairs] < 0, -1.0, 1.0)
-        radius = 2.5 * np.sqrt(-2 * np.log((np.abs(numbers[:pairs]) + 0.5) * 2.0**-31).clip(max=0))
+        first = numbers[:pairs] + 0.5
+        side, sizes = np.sign(first), np.abs(first)
+        few = np.flatnonzero(sizes < 2048)
+        sizes[few] += keystream.uniforms(len(few)) - 0.5
+        radius = 2.5 * np.sqrt(-2 * np.log(sizes * 2.0**-31).clip(max=0))
         angle = np.pi / 2 * numbers[pairs:] * 2.0**-31
         expected += [*(side * radius * np.cos(angle)), *(radius * np.sin(angle))[: size - pairs]]
     np.testing.assert_allclose(
         values.numpy(), expected, atol=1e-3
     )  # a radius near 0 is as coarse as fp32 near 1
     assert np.abs(values.numpy() - expected).mean() < 1e-6
+
+
+def test_the_tails_do_not_end_where_32_bits_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would at 6.66: a value beyond it would tell an example's gradient from none for certain."""
+    monkeypatch.setattr(Keystream, "fill", lambda self, room: room.fill(0))
+    drawn = np.random.default_rng(1).random(1 << 16)
+    monkeypatch.setattr(Keystream, "uniforms", lambda self, count: drawn[:count])
+    CipherNoise(seed=1).fill(values := torch.empty(1 << 17), 1.0)
+    far = values[: 1 << 16].double().numpy()  # with turn 0 the cosine is 1: these are the radii themselves
+    assert far.min() > np.sqrt(2 * 31 * np.log(2)) - 1e-6
+    assert far.max() > 7.9
+    # The law of a radius, given that it lies in the outermost cell: exp(-r^2 / 2) 2^31 is uniform.
+    assert scipy.stats.kstest(np.exp(-(far**2) / 2) * 2.0**31, "uniform").pvalue > 1e-6
 
 
 def test_polynomials_are_sine_and_cosine_to_fp32() -> None:

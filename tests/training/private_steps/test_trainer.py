@@ -31,6 +31,7 @@ from tests.training.private_steps.small import (
 )
 
 ENGINES = ("loop", "book-keeping")
+CLIPPED = 1e-4  # what norms that are never too small may clip too much
 
 
 def trainer_for(
@@ -66,7 +67,9 @@ def test_the_divisor_is_the_expected_number_whoever_was_sampled(engine: str) -> 
     trainer, capture = trainer_for(model, text, privacy(4, sampling_rate=0.25), engine)
     expected = clipped_sum([oracle_gradients(model, text, [row]) for row in (0, 1, 2)], 1.0)
     trainer.step_on(np.array([0, 1, 2]))
-    assert_close(capture.gradients, expected)  # 0.25 * 4 examples are expected: divided by 1, not by 3
+    assert_close(
+        capture.gradients, expected, CLIPPED
+    )  # 0.25 * 4 examples are expected: divided by 1, not by 3
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -86,7 +89,7 @@ def test_an_example_of_several_rows_is_clipped_as_one(engine: str) -> None:
     trainer, capture = trainer_for(model, text, privacy(2), engine, owners=[0, 1, 0, 1, 1], microbatch=2)
     trainer.step()
     users = [oracle_gradients(model, text, [0, 2]), oracle_gradients(model, text, [1, 3, 4])]
-    assert_close(times(capture.gradients, 2), clipped_sum(users, 1.0))
+    assert_close(times(capture.gradients, 2), clipped_sum(users, 1.0), CLIPPED)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -96,7 +99,7 @@ def test_automatic_clipping_weighs_every_example_alike_and_stays_below_the_bound
     trainer.step()
     every = [oracle_gradients(model, text, [row]) for row in range(3)]
     wanted = clipped_sum(every, 1.0, lambda size, bound: bound / (size + 0.01))
-    assert_close(times(capture.gradients, 3), wanted)
+    assert_close(times(capture.gradients, 3), wanted, CLIPPED)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -105,7 +108,7 @@ def test_sums_per_example_are_offered_beside_means(engine: str) -> None:
     trainer, capture = trainer_for(model, text, privacy(3, loss="sum", clip=10.0), engine)
     trainer.step()
     every = [oracle_gradients(model, text, [row], "sum") for row in range(3)]
-    assert_close(times(capture.gradients, 3), clipped_sum(every, 10.0))
+    assert_close(times(capture.gradients, 3), clipped_sum(every, 10.0), CLIPPED)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -196,7 +199,7 @@ def test_a_gradient_that_is_no_number_counts_as_zero_and_is_told(engine: str) ->
     tally = trainer.step()
     hook.remove()
     assert (tally.examples, tally.alarms) == (3, 1)
-    assert_close(times(capture.gradients, 3), expected)
+    assert_close(times(capture.gradients, 3), expected, 1e-3)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -238,7 +241,7 @@ def test_micro_batching_clips_means_and_pays_for_it() -> None:
     trainer.step()
     every = [oracle_gradients(model, text, [row]) for row in range(4)]
     mean = {name: torch.stack([own[name] for own in every]).mean(dim=0) for name in every[0]}
-    assert_close(capture.gradients, clipped_sum([mean], 1.0))
+    assert_close(capture.gradients, clipped_sum([mean], 1.0), CLIPPED)
 
 
 def test_public_steps_are_ordinary_steps_and_count_nothing() -> None:

@@ -3,6 +3,14 @@
 Canaries behind one prefix are ranked together. First the secrets alone: their probability p bounds the rank
 by 1/p. Those whose bound is within the budget are ranked by branch and bound, exactly. The others are ranked
 by enumerating everything where that is within the budget or asked for, and else by sampling.
+
+p-values. A secret that was drawn uniformly and never seen has an honest p-value by either way, the rank over
+|R| and (1 + draws that are not worse) / (1 + draws). Where the secret's own probability decides between
+them, both count: where a share a of the candidates is searched, P(p <= u) is min(u, a) + P(not among them,
+sampled p <= u), up to 1.37 u. But only what surely has a rank within the budget is searched, so that a is at
+most b = budget / |R|. So b is added to sampled p-values: below b only searched ones count, and P(p <= u) is
+at most u; from b on P(p <= u) <= a + P(sampled p <= u - b) <= a + u - b <= u. Where everything is enumerated,
+or within the budget, the secret decides nothing and nothing is added.
 """
 
 from __future__ import annotations
@@ -99,12 +107,17 @@ class MechanismTarget:
 
 @dataclass(frozen=True)
 class GroupExposure:
-    """The ranks of all known candidates of a tree, in their order."""
+    """The ranks of all known candidates of a tree, in their order.
+
+    drawn     the sampled p-values alone, which sampled exposures are told by; None where a rank was searched
+    p_values  that the model never saw the secret: P(p <= u) <= u, whichever way each rank was found
+    """
 
     walked: Walked
     ranks: tuple[Rank, ...]
     methods: tuple[ExposureMethod, ...]
-    p_values: tuple[float | None, ...]
+    drawn: tuple[float | None, ...]
+    p_values: tuple[float, ...]
     positions: int
 
 
@@ -278,14 +291,15 @@ def rank_group(
     walked = walk(scorer, tree, root, rule, rows=settings.rows)
     positions = len(tree.prefix) + walked.positions
     results: dict[int, Ranked] = {}
-    p_values: dict[int, float] = {}
+    sampled_p: dict[int, float] = {}
     targets = list(range(len(tree.known)))
     near = [] if settings.full else [one for one in targets if walked.at_most[one] <= settings.budget]
     if near:
         results, asked = _search(scorer, tree, root, rule, walked, inserted, near, settings)
         positions += asked
     far = [one for one in targets if one not in results]
-    if far and isinstance(tree, CandidateTrie) and (settings.full or tree.internal <= settings.budget):
+    enumerable = isinstance(tree, CandidateTrie) and (settings.full or tree.internal <= settings.budget)
+    if far and isinstance(tree, CandidateTrie) and enumerable:
         found = enumerate_all(scorer, tree, root, rule, rows=settings.rows)
         positions += found.positions
         results |= dict(zip(far, ranks(tree, rule, walked, found, inserted, far), strict=True))
@@ -311,15 +325,21 @@ def rank_group(
         positions += drawn.positions
         for one, sampled in zip(far, drawn.ranks, strict=True):
             results[one] = Ranked(sampled.rank, exact=False)
-            p_values[one] = sampled.p_value
+            sampled_p[one] = sampled.p_value
     methods: list[ExposureMethod] = [
-        "exact" if results[one].exact else "sampled" if one in p_values else "anytime" for one in targets
+        "exact" if results[one].exact else "sampled" if one in sampled_p else "anytime" for one in targets
     ]
     return GroupExposure(
         walked,
         tuple(results[one].rank for one in targets),
         tuple(methods),
-        tuple(p_values.get(one) for one in targets),
+        tuple(sampled_p.get(one) for one in targets),
+        tuple(
+            min(1.0, sampled_p[one] + settings.budget / results[one].rank.alone_candidates)
+            if one in sampled_p
+            else results[one].rank.alone_high / results[one].rank.alone_candidates
+            for one in targets
+        ),
         positions,
     )
 
@@ -363,9 +383,7 @@ def _canary_exposure(
         "anytime": "search within a budget; certain",
         "sampled": f"Clopper-Pearson on the share of better candidates, n={settings.samples}",
     }[method]
-    alone, raw = estimates(
-        rank, confidence=settings.confidence, method=described, p_value=group.p_values[place]
-    )
+    alone, raw = estimates(rank, confidence=settings.confidence, method=described, p_value=group.drawn[place])
     certified = math.log2(rank.alone_candidates) - math.log2(group.walked.at_most[place])
     return CanaryExposure(
         id=canary.id,
@@ -378,6 +396,7 @@ def _canary_exposure(
         alone_high=rank.alone_high,
         exposure=alone,
         raw_exposure=raw,
+        p_value=group.p_values[place],
         certified=max(0.0, certified),
         method=method,
         tokens=int(group.walked.lengths[place]),

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tacit.attacks.exposure.driver import prefix_groups
-from tacit.corpus.canaries import Canary, CanaryManifest
+from tacit.corpus.canaries import Canary, CanaryManifest, begins_with
 from tacit.errors import InputError
 from tacit.progress import Progress, Silent
 from tacit.statistics import Estimate, clopper_pearson
@@ -95,8 +95,8 @@ def extract_by_sampling(
 
 
 def gives_away(text: str, secret: str) -> bool:
-    """Whether a text begins with the secret, behind at most one space."""
-    return text.removeprefix(" ").startswith(secret)
+    """Whether a text begins with the secret, behind at most one space; "carpet" does not give "car" away."""
+    return begins_with(text.removeprefix(" "), secret)
 
 
 class _Counts:

@@ -17,8 +17,11 @@ class CanaryExposure:
     """Exposure of one canary's secret: log2 |R| - log2 rank, in bits; never above log2 |R|.
 
     rank_*       among all candidates;  alone_* without the other inserted secrets behind the same prefix
-    exposure     without the others;  raw_exposure with them. Each value counts every tie against memory, so
-                 that for a secret which the model never saw P(value >= x) is at most 2^-x
+    exposure     without the others;  raw_exposure with them. Each value counts every tie against memory. For
+                 a secret which the model never saw P(value >= x) is at most 2^-x where all ranks behind a
+                 prefix are enumerated; where the secret decides whether its rank is searched or sampled, it
+                 can be 1.37 times that
+    p_value      that the model never saw this secret: P(p_value <= u) <= u, however the rank was found
     certified    bits that the secret's own probability guarantees: exposure is at least this
     method       exact: nothing was left open; anytime: a budget ended the search, the interval is still
                  certain; sampled: the interval holds at its confidence
@@ -35,6 +38,7 @@ class CanaryExposure:
     alone_high: int
     exposure: Estimate
     raw_exposure: Estimate
+    p_value: float
     certified: float
     method: ExposureMethod
     tokens: int

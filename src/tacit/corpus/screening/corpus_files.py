@@ -87,13 +87,14 @@ def _report(
     twice: ScreeningTwice | None,
 ) -> dict[str, Any]:
     policy = settings.policy
-    near, bloom = settings.dedup.kind == "near", settings.dedup.kind == "bloom"
+    near, bloom, repeats = (settings.dedup.kind == kind for kind in ("near", "bloom", "off"))
     outside = [
         name
         for name, chosen in (
             ("placeholders", policy.placeholders),
             ("near-duplicates", near),
             ("false repeats of a Bloom filter", bloom),
+            ("repeated sentences, which were not deduplicated", repeats),
         )
         if chosen
     ]
@@ -101,6 +102,7 @@ def _report(
         placeholders=policy.placeholders,
         near=near,
         bloom=bloom,
+        repeats=repeats,
         everything_private=policy.conservative is None,
     )
     return {
@@ -114,5 +116,5 @@ def _report(
         "group": None if twice is None else twice.difference.to_json(),
         "skipped": dict(bad.by_reason),
         "outside_the_proof": outside,
-        "notes": notes,
+        "notes": notes if twice is None else [*notes, *twice.notes()],
     }

@@ -43,8 +43,8 @@ class DedupSettings:
     """How repeats are found.
 
     ``expected_points`` and ``false_positives`` size a Bloom filter, in all parts together; ``similarity`` is
-    the Jaccard index from which on two points are near. ``off`` finds none, which is outside the paper's
-    group bound and never outside the per-secret one.
+    the Jaccard index from which on two points are near. ``off`` finds none. **Outside the proof of
+    CRT** as well: a secret in a repeated sentence changes as many points as there are repeats.
     """
 
     kind: DedupKind = "exact"

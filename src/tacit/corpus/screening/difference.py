@@ -57,7 +57,18 @@ class ScreeningTwice:
             verify=False,
         )
         self._index = PhraseIndex(secrets)
+        self._unseen = set(self._index.phrases)
         self.difference = GroupDifference(len(self._index.phrases))
+
+    def notes(self) -> list[str]:
+        """How many secrets were nowhere in the documents so far, and never which."""
+        if not self._unseen:
+            return []
+        nowhere = "occurs nowhere as it is" if len(self._unseen) == 1 else "occur nowhere as they are"
+        return [
+            f"{len(self._unseen):,} of {self.difference.secrets:,} secrets {nowhere} spelt; what is not "
+            "found is not counted in u."
+        ]
 
     def screen(self, documents: Iterable[RawDocument]) -> Iterator[ScreenedPoint]:
         """The points of all documents, in order, as ``Screening.screen`` gives them."""
@@ -89,7 +100,8 @@ class ScreeningTwice:
                 # In the document, not in the point: an occurrence that a boundary cuts is masked on both
                 # sides.
                 current = seen[0]
-                found = list(self._index.find(current.text))
+                found = list(self._index.find(current.text, every=True))
+                self._unseen.difference_update(current.text[start:end] for start, end in found)
             yield replace(point, masked=_inside(found, point.start, point.start + len(point.text)))
 
 

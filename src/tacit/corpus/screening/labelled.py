@@ -50,7 +50,13 @@ def _read(path: Path, text: str, spans: str, labels: Collection[str] | None) -> 
         content = record.get(text) if isinstance(record, dict) else None
         if not isinstance(content, str):
             raise CorpusError(f"{where}: has no text '{text}'; {remedy}.")
+        try:
+            spelt = content.encode()
+        except UnicodeEncodeError:
+            raise CorpusError(
+                f"{where}: '{text}' has half a surrogate pair, which is no character; correct it."
+            ) from None
         found = read_spans(record, spans, content, where)
         wanted = tuple(span for span in found if labels is None or span.label in labels)
-        half = hashlib.blake2b(content.encode(), digest_size=1).digest()[0] & 1
+        half = hashlib.blake2b(spelt, digest_size=1).digest()[0] & 1
         yield LabelledDocument(content, wanted, half)

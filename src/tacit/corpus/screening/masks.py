@@ -12,6 +12,7 @@ labelled address beforehand, as in the neighbouring corpus, give two masks where
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -119,15 +120,15 @@ def placeholder(label: str) -> str:
 def raw_spans(form: Rendered, start: int, end: int) -> list[tuple[int, int]]:
     """The raw places of what ``form.text[start:end]`` shows; what lies in masks is left out."""
     spans = []
-    shift = 0  # raw position minus written position, in the stretch before the next mask
-    begin = 0
-    for mask_start, mask_end, mask in zip(form.starts, form.ends, form.masks, strict=True):
-        low, high = max(start, begin), min(end, mask_start)
+    # From the last mask that begins before the place on: a text may have hundreds of masks.
+    for number in range(max(0, bisect_right(form.starts, start) - 1), len(form.masks) + 1):
+        # The stretch before mask ``number``, or after the last one.
+        begin = form.ends[number - 1] if number else 0
+        stop = form.starts[number] if number < len(form.masks) else len(form.text)
+        if begin >= end:
+            break
+        low, high = max(start, begin), min(end, stop)
         if low < high:
+            shift = form.masks[number - 1].end - begin if number else 0
             spans.append((low + shift, high + shift))
-        begin = mask_end
-        shift = mask.end - mask_end
-    low = max(start, begin)
-    if low < end:
-        spans.append((low + shift, end + shift))
     return spans

@@ -18,8 +18,8 @@ class PhraseIndex:
     """Finds every occurrence of its phrases.
 
     An occurrence is whole words: "Ann" is not found in "Anna", nor "123" in "1234". Where several phrases
-    begin at one place, the longest is given. Memory and time depend on the phrases' first words, not on
-    their number.
+    begin with one word of the text, the longest is given, unless every one is asked for. Memory and time
+    depend on the phrases' first words, not on their number.
     """
 
     def __init__(self, phrases: Collection[str], *, ignore_case: bool = False) -> None:
@@ -34,7 +34,7 @@ class PhraseIndex:
             else:
                 self._by_word.setdefault(word.group(), []).append((word.start(), phrase))
 
-    def find(self, text: str) -> Iterator[tuple[int, int]]:
+    def find(self, text: str, *, every: bool = False) -> Iterator[tuple[int, int]]:
         """Where phrases are, in order of their first words; occurrences may overlap."""
         searched = _lowered(text) if self._lower else text
         for word in _WORD.finditer(searched):
@@ -43,7 +43,8 @@ class PhraseIndex:
                 end = start + len(phrase)
                 if start >= 0 and searched.startswith(phrase, start) and _ends_a_word(searched, end):
                     yield start, end
-                    break
+                    if not every:
+                        break
         for phrase in self._without_words:
             start = searched.find(phrase)
             while start >= 0:
@@ -89,7 +90,7 @@ class Gazetteer:
         """One entry per line; blank lines and those that begin with "#" are passed over."""
         phrases: set[str] = set()
         for path in paths:
-            phrases.update(read_phrases(path))
+            phrases.update(read_phrases(path, comments=True))
         return cls(label, PhraseIndex(phrases, ignore_case=ignore_case))
 
     def score(self, texts: Sequence[str]) -> list[list[ScoredToken]]:
@@ -99,17 +100,18 @@ class Gazetteer:
         ]
 
 
-def read_phrases(path: Path) -> list[str]:
-    """The entries of a file of words or phrases, one per line."""
+def read_phrases(path: Path, *, comments: bool = False) -> list[str]:
+    """The entries of a file of words or phrases, one per line; ``comments`` are lines that begin with "#"."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines: a form feed or a Unicode separator may stand in a phrase.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as problem:
         raise InputError(
             f"{path}: cannot be read ({problem.strerror}); give a text file of phrases."
         ) from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: is not UTF-8; give a text file of phrases, one per line.") from None
-    phrases = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    phrases = [line.strip() for line in lines if line.strip() and not (comments and line.startswith("#"))]
     if not phrases:
         raise InputError(f"{path}: holds no phrase; give a text file of phrases, one per line.")
     return phrases

@@ -8,10 +8,10 @@ true, or say where it is not:
 * **Same from either side.** For each span that was labelled, the sentence in which that span alone is masked
   beforehand (the neighbouring corpus) is redacted too, and must come out the same.
 
-A sentence that needs more than the policy's rounds, or that comes out differently, is not *settled*: it is
-private, it counts as missed, and it is reported. For a settled one, redaction gives the same text with any
-one labelled span and with a mask in its place. Groups of secrets are another matter: ``differing_points``
-counts.
+A sentence that needs more than the policy's rounds, that comes out differently, or that has more than 64
+spans (each needs a neighbour of its own) is not *settled*: it is private, it counts as missed, and it is
+reported. For a settled one, redaction gives the same text with any one labelled span and with a mask in its
+place. Groups of secrets are another matter: ``differing_points`` counts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from dataclasses import dataclass, field
 
 from tacit.corpus.screening.masks import LabelledSpan, Rendered, raw_spans, rendered, united
 from tacit.corpus.screening.policy import Policy
+
+_MOST_COMPARED = 64  # spans of one text: the work grows with their square
+_NEIGHBOURS_AT_ONCE = 256  # texts in memory
 
 
 @dataclass
@@ -115,13 +118,23 @@ class Redactor:
         for number, result in enumerate(results):
             pieces = [span for span in result.spans if span not in result.before]
             # With a single piece, the last round was the neighbour's first and found nothing: they agree.
-            if result.settled and len(pieces) > 1:
-                known = tuple(labelled[number]) if labelled else ()
-                for piece in pieces:
-                    before = (*result.before, piece)
-                    spans = self._pieces(result.text, (*before, *known))
-                    pairs.append((result, Redaction(result.text, spans, before=before)))
-        self._settle([neighbour for _, neighbour in pairs])
-        for result, neighbour in pairs:
+            if not result.settled or len(pieces) < 2:
+                continue
+            if len(pieces) > _MOST_COMPARED:
+                result.settled = False
+                continue
+            known = tuple(labelled[number]) if labelled else ()
+            pairs += [(result, piece, known) for piece in pieces]
+        for first in range(0, len(pairs), _NEIGHBOURS_AT_ONCE):
+            self._compare(pairs[first : first + _NEIGHBOURS_AT_ONCE])
+
+    def _compare(self, pairs: Sequence[tuple[Redaction, LabelledSpan, Sequence[LabelledSpan]]]) -> None:
+        neighbours = []
+        for result, piece, known in pairs:
+            before = (*result.before, piece)
+            spans = self._pieces(result.text, (*before, *known))
+            neighbours.append(Redaction(result.text, spans, before=before))
+        self._settle(neighbours)
+        for (result, _, _), neighbour in zip(pairs, neighbours, strict=True):
             if not neighbour.fixed or self.form(neighbour).text != self.form(result).text:
                 result.settled = False

@@ -65,7 +65,9 @@ class ScreeningCounts:
         content["rounds"] = {str(number): self.rounds[number] for number in sorted(self.rounds)}
         return content
 
-    def notes(self, *, placeholders: bool, near: bool, bloom: bool, everything_private: bool) -> list[str]:
+    def notes(
+        self, *, placeholders: bool, near: bool, bloom: bool, repeats: bool, everything_private: bool
+    ) -> list[str]:
         """What an operator should know before training on the result."""
         notes = []
         if not self.private:
@@ -77,8 +79,8 @@ class ScreeningCounts:
             notes.append(f"{self.bare} of {self.private} private points are bare masks: they train nothing.")
         if self.unsettled:
             notes.append(
-                f"{self.unsettled} points did not settle: masking a secret changes what is found beside it. "
-                "They are private and count as missed."
+                f"{self.unsettled} points did not settle: masking a secret changes what is found beside it, "
+                "or one point has too many secrets to tell. They are private and count as missed."
             )
         if self.cut_spans:
             notes.append(
@@ -90,4 +92,6 @@ class ScreeningCounts:
             notes.append("Near-duplicates are merged by similarity: outside the proof of CRT.")
         if bloom:
             notes.append("A Bloom filter's false repeats depend on other points: outside the proof of CRT.")
+        if repeats:
+            notes.append("Repeated sentences were left as they are: outside the proof of CRT.")
         return notes

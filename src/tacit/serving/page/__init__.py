@@ -38,6 +38,7 @@ _YEAR = 31_557_600
 _EVENTS = {
     "terms": "account opened",
     "model": "ensemble attached",
+    "people": "whom it was trained on, as keyed hashes",
     "stop": "STOP: the public model answers",
     "training": "training booked",
     "repartition": "new partition",

@@ -63,6 +63,7 @@ class Workshop:
     objective: Objective
     privacy: StepPrivacy
     measures: bool = True
+    width: int = 128
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -73,7 +74,7 @@ class Workshop:
         """The engine, or a `ModelError` that names the layer without a rule."""
         on_cpu = all(parameter.device.type == "cpu" for parameter in self.parameters)
         inner = faster_inner() if self.measures and on_cpu else None
-        return BookKeepingEngine(self.model, self.objective, make_batch, self.privacy, inner)
+        return BookKeepingEngine(self.model, self.objective, make_batch, self.privacy, inner, self.width)
 
     def loop(self, make_batch: Callable[[IntArray], Batch], rows_at_once: int = 1) -> LoopEngine:
         """The engine that takes every model."""

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from tacit.training.private_steps.settings import StepPrivacy
 
 _AUTOMATIC_STABILITY = 0.01  # gamma of Bu et al. 2022, "Automatic clipping", their default
+_SQUARES_AT_ONCE = 256
+ADDED_AT_ONCE = 512
+"""Positions whose products are added up at once: what rounding can do to an example's part grows with it."""
 
 
 def clip_factors(norms: Tensor, privacy: StepPrivacy) -> Tensor:
@@ -22,6 +25,29 @@ def clip_factors(norms: Tensor, privacy: StepPrivacy) -> Tensor:
     else:
         factors = privacy.clip / (norms + _AUTOMATIC_STABILITY)
     return torch.where(torch.isfinite(norms), factors, 0.0)
+
+
+def norms_of_rows(rows_BX: Tensor) -> Tensor:
+    """Norm of every row in float64, to 1e-5 whatever is in it: fp32 sums are of 256 squares at most.
+
+    A plain norm in fp32 is off by up to 0.3% where a million values are equal.
+    """
+    if rows_BX.dtype.itemsize < 4:  # a norm has the precision of what it is taken of
+        rows_BX = rows_BX.float()
+    examples, blocks = len(rows_BX), rows_BX.shape[1] // _SQUARES_AT_ONCE
+    even = blocks * _SQUARES_AT_ONCE
+    most = torch.linalg.vector_norm(rows_BX[:, :even].view(examples, blocks, _SQUARES_AT_ONCE), dim=2)
+    rest = torch.linalg.vector_norm(rows_BX[:, even:], dim=1, keepdim=True)
+    norms: Tensor = torch.linalg.vector_norm(torch.cat([most, rest], dim=1).double(), dim=1)
+    return norms
+
+
+def norm_of(gradients: Sequence[Tensor]) -> Tensor:
+    """Norm of one example's gradient over all parameters, as precise."""
+    norm: Tensor = torch.linalg.vector_norm(
+        torch.cat([norms_of_rows(one.reshape(1, -1)) for one in gradients])
+    )
+    return norm
 
 
 class ParameterSum:
@@ -46,7 +72,10 @@ class ParameterSum:
 
     def add_product(self, rows_NR: Tensor, columns_NC: Tensor) -> None:
         """Add ``rows' columns`` to a matrix."""
-        self._total.addmm_(rows_NR.T, columns_NC, beta=self._beta())
+        for rows, columns in zip(
+            torch.split(rows_NR, ADDED_AT_ONCE), torch.split(columns_NC, ADDED_AT_ONCE), strict=True
+        ):
+            self._total.addmm_(rows.T, columns, beta=self._beta())
 
     def add_weighted(self, gradients_BX: Tensor, factors_B: Tensor) -> None:
         """Add per-example gradients, each times its factor."""

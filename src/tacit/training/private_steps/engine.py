@@ -1,8 +1,14 @@
 """What an engine is: it turns examples into a sum of clipped gradients. There are two.
 
 `LoopEngine` takes one example at a time through ordinary autograd; `BookKeepingEngine` takes many and never
-forms anybody's gradient alone. They give the same sum but for rounding, so that which one runs is a question
-of speed and memory, never of privacy.
+forms anybody's gradient alone. They give the same sum but for rounding.
+
+What rounding may do is not the same. In the loop an example's arithmetic knows no other example. In
+book-keeping, how many are computed together can change the last bits of each one's gradient before it is
+clipped. Each contribution is within the clip all the same, but one example's presence can turn another's, and
+the sum then moves by more than one clip. Seen with weights blown up from their start: 2 to 2.4 clips too
+much for a recurrent model in fp32 (15 and 30 times), 2e-4 for a transformer in bf16 (8 times); below 1e-4
+for weights as they start, and up to 8 times them in fp32. Whoever must exclude it chooses `engine: loop`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.training.encoding import Batch, IntArray
-from tacit.training.private_steps.clipping import GradientSum, clip_factors
+from tacit.training.private_steps.clipping import GradientSum, clip_factors, norm_of
 from tacit.training.private_steps.engine import StepTally
 from tacit.training.private_steps.objective import Objective, labels_per_row
 from tacit.training.private_steps.settings import StepPrivacy
@@ -50,7 +50,7 @@ class LoopEngine:
     ) -> None:
         """All these rows are clipped as one: an example, or a group whose examples are averaged."""
         gradients, loss = self.gradients(rows, example_of_row)
-        norm = _norm(gradients)
+        norm = norm_of(gradients)
         factors = clip_factors(norm[None], self._privacy)
         if float(factors[0]):
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
@@ -90,10 +90,3 @@ class LoopEngine:
             return torch.full_like(labels, 1.0 / examples)
         of_example = torch.zeros(examples, device=labels.device).index_add_(0, own, labels)
         return 1.0 / (of_example[own].clamp(min=1) * examples)
-
-
-def _norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Norm over all parameters, in float64 once each parameter's norm is known."""
-    norms: tuple[Tensor, ...] = torch._foreach_norm(list(gradients))
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms).double())
-    return norm

@@ -72,7 +72,8 @@ class PrivateTrainer:
         self._sampler = PoissonSampler(privacy, seed)
         self._noise = Noisy(CipherNoise(seed))
         self._total = GradientSum(self._parameters)
-        self._workshop = Workshop(model, objective, privacy, measures=seed is None)
+        width = self._performance.width
+        self._workshop = Workshop(model, objective, privacy, measures=seed is None, width=width)
         self._use(choose(self._workshop, self._performance))
         self._steps = 0
         self._in_public = False

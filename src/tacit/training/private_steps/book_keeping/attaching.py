@@ -19,6 +19,7 @@ from tacit.errors import ModelError
 from tacit.models.fused_lora import is_plain_lora
 from tacit.models.lstm import LSTMLayer
 from tacit.training.private_steps.book_keeping.books import Books
+from tacit.training.private_steps.book_keeping.ghost import Grams
 from tacit.training.private_steps.book_keeping.layers import (
     RecordedEmbedding,
     RecordedLayerNorm,
@@ -26,7 +27,6 @@ from tacit.training.private_steps.book_keeping.layers import (
     RecordedRMSNorm,
 )
 from tacit.training.private_steps.book_keeping.low_rank import RecordedLowRank
-from tacit.training.private_steps.book_keeping.products import Inner
 from tacit.training.private_steps.book_keeping.recurrent import recorded_lstm
 
 Forward = Callable[..., Any]
@@ -39,13 +39,13 @@ class BookKeeper:
     Args:
         model: the model; which parameters are trained must not change afterwards.
         head: the output layer, where the objective runs it outside of the model and keeps its books itself.
-        inner: another library's inner products, where they are faster than torch's.
+        how: how norms are found.
 
     Raises:
         ModelError: a trained parameter belongs to a layer without a rule.
     """
 
-    def __init__(self, model: nn.Module, head: nn.Module | None = None, inner: Inner | None = None) -> None:
+    def __init__(self, model: nn.Module, head: nn.Module | None = None, how: Grams | None = None) -> None:
         names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
         users: dict[nn.Parameter, int] = dict.fromkeys(names, 0)
         self._layers: list[tuple[nn.Module, Rule]] = []
@@ -67,7 +67,7 @@ class BookKeeper:
                 own = set(_direct(module))
             for parameter in own:
                 users[parameter] += 1
-        self.books = Books(names, {parameter for parameter, count in users.items() if count > 1}, inner)
+        self.books = Books(names, {parameter for parameter, count in users.items() if count > 1}, how)
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[Books]:

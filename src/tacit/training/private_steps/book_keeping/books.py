@@ -8,6 +8,8 @@ of clipped gradients by one matrix product per layer. No example's gradient of a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Protocol
 
 import torch
@@ -15,16 +17,21 @@ from torch import Tensor, nn
 
 from tacit.errors import ModelError
 from tacit.training.private_steps.book_keeping.ghost import (
+    TINY,
+    Bound,
     Gram,
     Grams,
-    cross_terms,
+    cross_bound,
+    in_float64,
     instantiated,
     is_smaller_whole,
-    lookup_squares,
-    outer_squares,
+    lookup_bound,
+    outer_bound,
+    rounding,
 )
-from tacit.training.private_steps.book_keeping.products import Inner
-from tacit.training.private_steps.clipping import GradientSum, ParameterSum
+from tacit.training.private_steps.clipping import ADDED_AT_ONCE, GradientSum, ParameterSum, norms_of_rows
+
+_DOUBTFUL = 2.0**-5  # of a square: a margin that would clip by more than a 64th too much
 
 
 class Room:
@@ -53,6 +60,10 @@ class Lookup:
     ids: Tensor  # [B, S]
     gradients: Tensor  # [B, S, C]
 
+    def of_example(self, example: int) -> tuple[Tensor, Tensor]:
+        """Ids [S] and gradients [S, C] of one example."""
+        return self.ids[example], self.gradients[example]
+
     def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         """Add the sum over examples, each times its factor."""
         scaled = room.times(self.gradients, factors[:, None, None])
@@ -62,12 +73,12 @@ class Lookup:
 class Dense(Protocol):
     """A matrix's gradient as a sum of outer products over positions."""
 
-    def squares(self, grams: GramCache) -> Tensor:
-        """Squared norms, [B]."""
+    def bound(self, grams: GramCache) -> Bound:
+        """Of the squared norms."""
         ...
 
-    def cross(self, lookup: Lookup) -> Tensor:
-        """Inner products with the same matrix's gradient as an embedding, [B]."""
+    def of_example(self, example: int) -> tuple[Tensor, Tensor]:
+        """Rows [T, R] and columns [T, C] of one example."""
         ...
 
     def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
@@ -97,13 +108,13 @@ class Outer:
     rows: Tensor  # [B, T, R]
     columns: Tensor  # [B, T, C]
 
-    def squares(self, grams: GramCache) -> Tensor:
-        """Squared norms, [B]."""
-        return outer_squares(grams.of(self.rows), grams.of(self.columns))
+    def bound(self, grams: GramCache) -> Bound:
+        """Of the squared norms."""
+        return outer_bound(grams.of(self.rows), grams.of(self.columns))
 
-    def cross(self, lookup: Lookup) -> Tensor:
-        """Inner products with the same matrix's gradient as an embedding, [B]."""
-        return cross_terms(self.rows, self.columns, lookup.ids, lookup.gradients)
+    def of_example(self, example: int) -> tuple[Tensor, Tensor]:
+        """Rows [T, R] and columns [T, C] of one example."""
+        return self.rows[example], self.columns[example]
 
     def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         """Add the sum over examples, each times its factor: the narrower side is scaled."""
@@ -132,27 +143,36 @@ class _Page:
         self.shared = shared  # by several layers: then positions are kept, since products of them are needed
         self.whole: Tensor | None = None  # per-example gradients [B, ...]
         self.dense: Dense | None = None
-        self.dense_squares: Tensor | None = None  # of `dense`, where they have been found already
+        self.dense_bound: Bound | None = None  # of `dense`, where it has been found already
         self.lookup: Lookup | None = None
 
-    def squares(self, grams: GramCache) -> Tensor:
+    def bound(self, grams: GramCache) -> Bound:
+        """Of the squared norms of all that is written here together."""
         if self.whole is not None:
             if self.dense is not None or self.lookup is not None:
                 raise ModelError(
                     f"{self.name} is shared by layers of kinds that book-keeping cannot add up; choose the "
                     "loop engine."
                 )
-            norms: Tensor = torch.linalg.vector_norm(self.whole.flatten(1), dim=1)
-            return norms.square()
-        total = torch.zeros(())
+            return Bound.exact(norms_of_rows(self.whole.flatten(1)).square())
+        parts: list[Bound] = []
         if self.dense is not None:
-            known = self.dense_squares
-            total = total + (self.dense.squares(grams) if known is None else known)
+            parts.append(self.dense.bound(grams) if self.dense_bound is None else self.dense_bound)
         if self.lookup is not None:
-            total = total + lookup_squares(self.lookup.ids, self.lookup.gradients)
+            parts.append(lookup_bound(self.lookup.ids, self.lookup.gradients))
             if self.dense is not None:
-                total = total + 2 * self.dense.cross(self.lookup)
-        return total
+                examples = range(len(self.lookup.ids))
+                pairs = [(*self.dense.of_example(own), *self.lookup.of_example(own)) for own in examples]
+                parts.append(Bound.stacked([cross_bound(*pair) for pair in pairs]))
+        return reduce(add, parts)
+
+    def in_float64(self, bound: Bound, example: int) -> tuple[Tensor, Tensor]:
+        """Square and margin of one example, once more."""
+        if self.whole is not None:
+            return bound.squares[example], bound.margins[example]
+        dense = None if self.dense is None else self.dense.of_example(example)
+        lookup = None if self.lookup is None else self.lookup.of_example(example)
+        return in_float64(dense, lookup, bound.terms[example])
 
     def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         if self.whole is not None:
@@ -164,12 +184,12 @@ class _Page:
 
 
 class Books:
-    """The pages of all trained parameters, for the rows of one microbatch."""
+    """The pages of all trained parameters, for the rows of one microbatch; ``how`` norms are found."""
 
     def __init__(
-        self, names: dict[nn.Parameter, str], shared: set[nn.Parameter], inner: Inner | None = None
+        self, names: dict[nn.Parameter, str], shared: set[nn.Parameter], how: Grams | None = None
     ) -> None:
-        self.how = Grams(inner)
+        self.how = how or Grams(None)
         self._names = names
         self._shared = shared
         self._pages: dict[nn.Parameter, _Page] = {}
@@ -186,17 +206,17 @@ class Books:
         """A matrix [R, C] gets ``rows_t columns_t'`` from every position of [B, ..., R] and [B, ..., C]."""
         page = self._page(parameter)
         entry = Outer(self._positions(rows, page), self._positions(columns, page))
-        time, height, width = entry.rows.shape[1], entry.rows.shape[2], entry.columns.shape[2]
+        sides = entry.rows.shape[2], entry.columns.shape[2]
         if page.whole is not None or (
-            not page.shared and page.dense is None and is_smaller_whole(time, height, width)
+            not page.shared and page.dense is None and is_smaller_whole(self.how.width, *sides)
         ):
             self.whole(parameter, instantiated(entry.rows, entry.columns))
         elif isinstance(page.dense, Outer):
-            page.dense, page.dense_squares = page.dense.joined(entry), None
+            page.dense, page.dense_bound = page.dense.joined(entry), None
         else:
             self.dense(parameter, entry)
             # At once, while the gradient that has just been computed is in cache.
-            page.dense_squares = entry.squares(self._grams)
+            page.dense_bound = entry.bound(self._grams)
 
     def dense(self, parameter: nn.Parameter, entry: Dense) -> None:
         """A matrix gets a gradient that is kept in a form of its own."""
@@ -232,9 +252,21 @@ class Books:
 
     @torch.no_grad()
     def norms(self) -> Tensor:
-        """Norm of every example's gradient over all parameters, [B] in float64."""
-        pages = [page.squares(self._grams).double() for page in self._pages.values()]
-        return torch.stack([page.expand(self.examples) for page in pages]).sum(dim=0).clamp(min=0).sqrt()
+        """Norm of every example's gradient over all parameters, [B] in float64; never too small.
+
+        A function of the example alone, up to rounding: see `ghost`.
+        """
+        pages = {page: page.bound(self._grams) for page in self._pages.values()}
+        squares = torch.stack([bound.squares for bound in pages.values()]).sum(dim=0)
+        margins = torch.stack([bound.margins for bound in pages.values()]).sum(dim=0)
+        doubtful = torch.isfinite(squares) & ~(margins <= _DOUBTFUL * squares + TINY)
+        for example in doubtful.nonzero()[:, 0].tolist():
+            again = [torch.stack(page.in_float64(bound, example)) for page, bound in pages.items()]
+            squares[example], margin = torch.stack(again).sum(dim=0)
+            # No less than what the next example to be in no doubt has: whether one is must make no jump.
+            margins[example] = torch.maximum(margin, _DOUBTFUL * squares[example])
+        added = [rounding(ADDED_AT_ONCE + 2) * bound.terms for bound in pages.values()]
+        return (squares + margins + TINY).sqrt() + torch.stack(added).square().sum(dim=0).sqrt()
 
     @torch.no_grad()
     def add_to(self, into: GradientSum, factors: Tensor) -> None:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.models.likelihood import LOGITS_HELD, NO_LABEL, Head, Normaliser
-from tacit.training.private_steps.book_keeping.books import Books, GramCache, Lookup, Room
-from tacit.training.private_steps.book_keeping.ghost import Grams, margin
+from tacit.training.private_steps.book_keeping.books import Books, GramCache, Room
+from tacit.training.private_steps.book_keeping.ghost import Bound, Gram, Grams, outer_bound
 from tacit.training.private_steps.clipping import ParameterSum
 
 _CACHED_LOGITS = 1 << 22  # 16 MB
@@ -29,20 +29,16 @@ class HeadEntry:
     logit_gradients: Tensor  # [N, V]
     hidden: Tensor  # [N, D]
     spans: Sequence[tuple[int, int]]  # rows of each example
-    own_squares: Tensor  # [B], found while the logits were in cache
+    own_bound: Bound  # found while the logits were in cache
 
-    def squares(self, grams: GramCache) -> Tensor:
-        """Squared norms, [B]."""
-        return self.own_squares
+    def bound(self, grams: GramCache) -> Bound:
+        """Of the squared norms."""
+        return self.own_bound
 
-    def cross(self, lookup: Lookup) -> Tensor:
-        """Inner products with the same matrix's gradient as an embedding, [B]."""
-        total = torch.zeros(len(self.spans), device=self.hidden.device)
-        for example, (begin, end) in enumerate(self.spans):
-            ids, gradients = lookup.ids[example], lookup.gradients[example]
-            picked_TS = self.logit_gradients[begin:end].index_select(1, ids)
-            total[example] = (picked_TS * (self.hidden[begin:end] @ gradients.T)).sum()
-        return total
+    def of_example(self, example: int) -> tuple[Tensor, Tensor]:
+        """Rows [T, R] and columns [T, C] of one example."""
+        own = slice(*self.spans[example])
+        return self.logit_gradients[own], self.hidden[own]
 
     def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         """Add the sum over examples, each times its factor."""
@@ -96,7 +92,7 @@ class _HeadLoss(torch.autograd.Function):
         wide_ND = hidden_ND.detach().float()
         gradients_NV = room.matrix(len(hidden_ND), len(weight), hidden_ND.device)
         grad_hidden = torch.empty_like(wide_ND)
-        squares = torch.zeros(len(spans), device=hidden_ND.device)
+        bounds: list[Bound] = []
         biases = None if bias is None else torch.empty(len(spans), len(weight), device=hidden_ND.device)
         total = torch.zeros((), dtype=torch.float64, device=hidden_ND.device)
         for group in _groups(spans, len(weight)):
@@ -109,11 +105,13 @@ class _HeadLoss(torch.autograd.Function):
             for example in range(group.start, group.stop):
                 own = slice(*spans[example])
                 if weight.requires_grad:
-                    squares[example] = _squares(gradients_NV[own], wide_ND[own], books.how)
+                    # The loss may run in bf16; the norms may not.
+                    with torch.autocast(wide_ND.device.type, enabled=False):
+                        bounds.append(_bound(gradients_NV[own], wide_ND[own], books.how))
                 if biases is not None:
                     torch.sum(gradients_NV[own], dim=0, out=biases[example])
         ctx.found = (
-            HeadEntry(gradients_NV, wide_ND, spans, squares),
+            HeadEntry(gradients_NV, wide_ND, spans, Bound.stacked(bounds)) if bounds else None,
             biases,
             grad_hidden.to(hidden_ND.dtype),
         )
@@ -159,14 +157,7 @@ def _logits_to_gradients(
     return normaliser.losses() * weights_N
 
 
-def _squares(gradients_TV: Tensor, hidden_TD: Tensor, how: Grams) -> Tensor:
-    """Squared norm of one example's gradient of the head, by Gram matrices as in `ghost`, with its margin."""
-    total = torch.zeros((), device=hidden_TD.device)
-    lengths: list[Tensor] = []
+def _bound(gradients_TV: Tensor, hidden_TD: Tensor, how: Grams) -> Bound:
+    """Of the squared norm of one example's gradient of the head."""
     stairs = how.stairs(*gradients_TV.shape)
-    both = how.of_example(gradients_TV, stairs), how.of_example(hidden_TD, stairs)
-    for logits, states, (begin, _) in zip(*both, stairs, strict=True):
-        product = logits * states
-        total += 2 * product.sum() - product[:, begin:].sum()
-        lengths.append((logits[:, begin:].diagonal() * states[:, begin:].diagonal()).clamp(min=0).sqrt())
-    return total + margin(torch.cat(lengths)[None])[0]
+    return outer_bound(Gram(gradients_TV[None], how, stairs), Gram(hidden_TD[None], how, stairs))

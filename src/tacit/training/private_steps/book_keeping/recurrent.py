@@ -75,8 +75,9 @@ class _RecordedLSTM(torch.autograd.Function):
         layer, books = ctx.layer
         gradient_TBG = _gates_gradient(upstream[0].transpose(0, 1), gates_TBG, cells, tanh_cells, weight_h)
         gradient_BTG = gradient_TBG.transpose(0, 1)
-        _record(layer.input_gates, books, gradient_BTG, x_TBI.transpose(0, 1))
-        _record(layer.recurrent_gates, books, gradient_BTG, hidden[:-1].transpose(0, 1))
+        bias_BG = gradient_TBG.float().sum(dim=0)  # of both maps, which are added up
+        _record(layer.input_gates, books, gradient_BTG, x_TBI.transpose(0, 1), bias_BG)
+        _record(layer.recurrent_gates, books, gradient_BTG, hidden[:-1].transpose(0, 1), bias_BG)
         grad_x = None
         if ctx.needs_input_grad[0]:
             grad_x = (gradient_TBG.flatten(0, 1) @ weight_x).view(x_TBI.shape).transpose(0, 1)
@@ -122,13 +123,15 @@ def _gates_gradient(
     return gradient
 
 
-def _record(gates: nn.Module, books: Books, gradient_BTG: Tensor, inputs_BTX: Tensor) -> None:
+def _record(
+    gates: nn.Module, books: Books, gradient_BTG: Tensor, inputs_BTX: Tensor, bias_BG: Tensor
+) -> None:
     """What one of the two maps, plain or with adapters that change its weight, has to write down."""
     base: Any = gates if isinstance(gates, nn.Linear) else gates.get_base_layer()  # type: ignore[operator]
     if base.weight.requires_grad:
         books.outer(base.weight, gradient_BTG, inputs_BTX)
     if base.bias.requires_grad:
-        books.summed(base.bias, gradient_BTG)
+        books.whole(base.bias, bias_BG)
     if isinstance(gates, nn.Linear):
         return
     lora: Any = gates

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import math
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from tacit.statistics import Estimate
-
-Verdict = Literal["supported", "contradicted", "inconclusive"]
 
 
 def _estimate(content: Any) -> Estimate:
     if isinstance(content, Estimate):
         return content
     try:
-        return Estimate.from_json(content)
-    except (KeyError, TypeError):
+        found = Estimate.from_json(content)
+        numbers = (found.value, found.low, found.high, found.confidence)
+        if not (isinstance(found.method, str) and all(type(one) in (int, float) for one in numbers)):
+            raise TypeError
+        math.ulp(found.value), math.ulp(found.low), math.ulp(found.high)  # no float holds 10 ** 400
+    except (KeyError, TypeError, OverflowError):
         raise ValueError("expected value, low, high, confidence and method") from None
+    if math.isinf(found.value):
+        raise ValueError("expected a value that is finite")
+    return found
 
 
 def _bits_of_a_text(content: Any) -> Any:
@@ -26,6 +32,7 @@ def _bits_of_a_text(content: Any) -> Any:
 
 
 Measured = Annotated[Estimate, PlainValidator(_estimate)]
+Confidence = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Bound = Annotated[float, Field(ge=0, allow_inf_nan=True)]  # an infinite epsilon is written as "inf"
 Count = Annotated[int, Field(ge=0)]

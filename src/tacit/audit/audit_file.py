@@ -1,21 +1,24 @@
-"""What ``audit.json`` holds, as far as a report shows it.
+"""What ``audit.json`` and ``service_audit.json`` hold, as far as anybody reads them again.
 
-A section that is null or absent was not measured. Keys that a report does not know are left alone; one that
-it needs and does not find is an :class:`InputError` that names it, never a blank in the report.
+A section that is null or absent was not measured. Keys that nobody knows are left alone; one that is
+needed and not found is an :class:`InputError` that names it, never a blank in a report.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
+from tacit.audit.attack_parts import BlackBox, Exposure, Extraction, Membership, Prediction
+from tacit.audit.file_parts import Bound, Confidence, Count, Measured, Part, Share
+from tacit.audit.linkability_parts import Linkability
+from tacit.audit.verdicts import Verdict
 from tacit.errors import InputError
-from tacit.report.attack_parts import Exposure, Extraction, Membership, Prediction
-from tacit.report.parts import Bound, Count, Measured, Part, Share, Verdict
+from tacit.statistics import Estimate
 
-FORMAT = 2
+FORMAT: Final = 2  # of both files
 
 
 class RunPart(Part):
@@ -56,7 +59,7 @@ class MechanismPart(Part):
 
 
 class AttemptPart(Part):
-    """One attack that the headline looks at."""
+    """One attack against chance."""
 
     attack: str
     measured: Measured
@@ -64,6 +67,11 @@ class AttemptPart(Part):
     p_value: Share
     named: bool
     adjusted: Share
+
+
+class JudgedAttempt(AttemptPart):
+    """One that the headline looks at."""
+
     leaks: bool
 
 
@@ -72,8 +80,8 @@ class VerdictPart(Part):
 
     line: str
     leaks: bool | None
-    confidence: Share = 0.95
-    attacks: tuple[AttemptPart, ...] = ()
+    confidence: Confidence = 0.95
+    attacks: tuple[JudgedAttempt, ...] = ()
 
     @property
     def level(self) -> float:
@@ -91,7 +99,7 @@ class Claim(Part):
     measured_epsilon: Bound | None = None
     detectable_epsilon: Bound | None = None
     delta: Share | None = None
-    confidence: Share | None = None
+    confidence: Confidence | None = None
     method: str | None = None
     control_epsilon: Bound | None = None
     tier: Literal["main", "service"] = "main"
@@ -104,6 +112,13 @@ class Utility(Part):
     public: Measured | None = None
     unmitigated: Measured | None = None
     text: str = ""
+
+    @field_validator("run", "public", "unmitigated")
+    @classmethod
+    def _positive(cls, perplexity: Estimate | None) -> Estimate | None:
+        if perplexity is not None and not perplexity.value > 0:
+            raise ValueError("a perplexity is above 0")
+        return perplexity
 
 
 class Disparity(Part):
@@ -128,11 +143,14 @@ class ComparisonRow(Part):
     name: str
     method: str
     guarantee: str
+    standing: str = ""
     perplexity: Measured | None = None
     exposure_max: float | None = None
     exposure_mean: Measured | None = None
     auc: Measured | None = None
     tab: Measured | None = None
+    linkability: Measured | None = None
+    linkability_chance: Share | None = None
     disparity_gap: Measured | None = None
     comparable: bool
     why: str | None = None
@@ -147,6 +165,7 @@ class MethodRow(Part):
     exposure_mean: Measured | None = None
     auc: Measured | None = None
     tab: Measured | None = None
+    linkability: Measured | None = None
     disparity_gap: Measured | None = None
     how: str = ""
     why: str = ""
@@ -178,6 +197,7 @@ class Audit(Part):
     membership: Membership | None = None
     extraction: Extraction | None = None
     prediction: Prediction | None = None
+    linkability: Linkability | None = None
     disparity: Disparity | None = None
     compare: tuple[ComparisonRow, ...] | None = None
     not_covered: tuple[str, ...] = ()
@@ -200,10 +220,32 @@ class Audit(Part):
         return "supported" if self.promises and verdicts == {"supported"} else "inconclusive"
 
 
+class TermsPart(Part):
+    """What a service says that it answers by; nothing where it does not say."""
+
+    mechanism: str | None
+    order: float | None
+    epsilon: Bound | None
+    queries: Count | None
+
+
+class ServiceAudit(Part):
+    """What was kept of the audit of a service."""
+
+    format: Literal[2]
+    created: str
+    url: str
+    manifest_commitment: str
+    terms: TermsPart
+    section: BlackBox
+    claim: Claim
+    attempt: AttemptPart
+
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def parse(model: type[_Model], content: Any, *, origin: str) -> _Model:
+def parse(model: type[_Model], content: Any, *, origin: str, remedy: str = "audit again") -> _Model:
     """Read a part; what is missing or wrong is named in one sentence, without its value."""
     try:
         return model.model_validate(content)
@@ -212,10 +254,10 @@ def parse(model: type[_Model], content: Any, *, origin: str) -> _Model:
         where = ".".join(map(str, error["loc"])) or "content"
         wrong = "is missing" if error["type"] == "missing" else "cannot be used"
         raise InputError(
-            f"{origin}: '{where}' {wrong}; audit again with this version of tacit (format {FORMAT})."
+            f"{origin}: '{where}' {wrong}; {remedy} with this version of tacit (format {FORMAT})."
         ) from None
 
 
-def parse_audit(content: Any) -> Audit:
+def parse_audit(content: Any, *, origin: str = "audit.json") -> Audit:
     """Read ``audit.json``."""
-    return parse(Audit, content, origin="audit.json")
+    return parse(Audit, content, origin=origin)

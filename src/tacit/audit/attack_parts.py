@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from tacit.report.parts import Bound, Candidates, Count, Measured, Part, Share, Verdict
+from tacit.audit.file_parts import Bound, Candidates, Count, Measured, Part, Share
+from tacit.audit.verdicts import Verdict
 
 
 class Null(Part):
@@ -124,7 +125,7 @@ class GroupAttack(Part):
     name: str
     auc: Measured
     accuracy_at_median: Measured
-    p_value: Share
+    p_value: Share | None = None
     adjusted: Share | None = None
 
 
@@ -166,6 +167,11 @@ class MembershipSet(Part):
         name = None if self.roc is None else self.roc.attack
         return next((attack for attack in self.attacks if attack.name == name), self.attacks[0])
 
+    @property
+    def tested(self) -> bool:
+        """Whether chance decided who is a member; else what was measured describes, and tests nothing."""
+        return any(attack.p_value is not None for attack in self.attacks)
+
     def above_chance(self, level: float) -> list[Attack]:
         """Attacks whose p-values, corrected for all that was tried, are at most the level."""
         return [one for one in self.attacks if one.adjusted is not None and one.adjusted <= level]
@@ -194,7 +200,7 @@ class Tab(Part):
 
 
 class RealTab(Part):
-    """Each user's strangest text, beside those of users whom training did not see."""
+    """Each user's strangest text, beside those of users who were held out."""
 
     source: str
     users: Count
@@ -258,7 +264,7 @@ class Extraction(Part):
 class Realised(Part):
     """What answers cost by their distributions, against what was charged."""
 
-    excess: float
+    excess: Count  # queries that cost a part more than it was charged
     largest_excess: float
     queries: Count
     verdict: Verdict
@@ -271,6 +277,7 @@ class RatioRow(Part):
     part: int
     measure: Literal["epsilon", "divergence"] = "epsilon"
     transcripts: Count
+    queries: Count | None = None  # in one transcript
     auc: Measured
     epsilon_lower: Bound
     claimed_epsilon: Bound | None = None

@@ -1,0 +1,1 @@
+"""Scripts that measure; each prints ratios against what a user would otherwise pick."""

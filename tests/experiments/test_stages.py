@@ -1,0 +1,123 @@
+"""Stages are done once, kept by what decides them, and never found by anything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.errors import InputError
+from tacit.experiments import Workshop
+from tacit.experiments.stages import Stage, mark_of, text_mark
+from tests.tiny import public_sentences
+
+
+class Worker:
+    """Work that counts how often it is done."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, workshop: Workshop) -> Mapping[str, Any]:
+        self.times += 1
+        return {"times": self.times, "curve": (1.5, 2.5)}
+
+
+def test_a_stage_is_done_once_and_its_outcome_reads_the_same_ever_after(tmp_path: Path) -> None:
+    work = Worker()
+    stage = Stage("count", {"seed": 1}, 1.0, work)
+    shop = Workshop(tmp_path)
+    assert shop.kept(stage) is None
+    first = shop.done(stage)
+    again = Workshop(tmp_path).done(stage)
+    assert first == again
+    assert first.outcome == {"times": 1, "curve": [1.5, 2.5]}
+    assert work.times == 1
+
+
+def test_another_key_or_name_is_another_stage(tmp_path: Path) -> None:
+    work = Worker()
+    shop = Workshop(tmp_path)
+    for name, key in (("count", {"seed": 1}), ("count", {"seed": 2}), ("other", {"seed": 1})):
+        shop.done(Stage(name, key, 1.0, work))
+    assert work.times == 3
+
+
+def test_keys_count_whatever_their_order() -> None:
+    assert mark_of("a", {"x": 1, "y": [2]}) == mark_of("a", {"y": [2], "x": 1})
+    assert mark_of("a", {"x": 1}) != mark_of("a", {"x": 1.5})
+
+
+def test_work_that_fails_keeps_nothing(tmp_path: Path) -> None:
+    def broken(_: Workshop) -> Mapping[str, Any]:
+        raise RuntimeError("the power failed")
+
+    stage = Stage("count", {}, 1.0, broken)
+    with pytest.raises(RuntimeError):
+        Workshop(tmp_path).done(stage)
+    assert Workshop(tmp_path).kept(stage) is None
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"outcome": {}, "seconds": "long"}'])
+def test_a_damaged_stage_is_told_with_its_remedy(tmp_path: Path, content: str) -> None:
+    stage = Stage("count", {}, 1.0, Worker())
+    shop = Workshop(tmp_path)
+    shop.done(stage)
+    (kept,) = (tmp_path / "stages").iterdir()
+    kept.write_text(content)
+    with pytest.raises(InputError, match="remove it, and its stage is done again"):
+        shop.done(stage)
+
+
+def test_missing_text_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--data"):
+        Workshop(tmp_path).text("wikitext-2/train.txt")
+    with pytest.raises(InputError, match=r"train\.txt is missing"):
+        Workshop(tmp_path, tmp_path).text("wikitext-2/train.txt")
+
+
+def test_a_made_text_is_made_once(tmp_path: Path) -> None:
+    work: list[str] = []
+
+    def make() -> str:
+        work.append("made")
+        return "some text\n"
+
+    shop = Workshop(tmp_path)
+    first = shop.made_text("a.jsonl", {"users": 1}, make)
+    assert shop.made_text("a.jsonl", {"users": 1}, make) == first
+    assert first.read_text() == "some text\n"
+    assert shop.made_text("a.jsonl", {"users": 2}, make) != first
+    assert len(work) == 2
+
+
+def test_a_run_is_trained_once_and_known_by_its_text(tmp_path: Path, tiny_transformer: Path) -> None:
+    rows = [
+        {"user": f"u{user}", "text": sentence}
+        for user in range(6)
+        for sentence in public_sentences(2, seed=user)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    for name in ("one.jsonl", "same.jsonl"):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "longer.jsonl").write_text(text + json.dumps(rows[0]) + "\n")
+    shop = Workshop(tmp_path / "work")
+
+    def run(name: str) -> Path:
+        recipe = {
+            "model": {"name": str(tiny_transformer)},
+            "corpus": {"path": str(tmp_path / name), "user": "user", "text": "text"},
+            "training": {"max_steps": 1, "block_size": 32, "batch_size": 2, "seed": 1},
+        }
+        return shop.run("plain", recipe).folder
+
+    first = run("one.jsonl")
+    made = (first / "run.json").stat().st_mtime_ns
+    assert run("same.jsonl") == first, "the same text elsewhere is the same text"
+    assert (first / "run.json").stat().st_mtime_ns == made
+    assert run("longer.jsonl") != first
+    assert text_mark(tmp_path / "one.jsonl") == text_mark(tmp_path / "same.jsonl")

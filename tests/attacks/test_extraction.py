@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scipy import stats
 from torch import Tensor
 
 from tacit.attacks import (
@@ -32,7 +33,7 @@ from tacit.evaluation.extraction import Attacked, AttackPlan, _notes, attack_own
 from tacit.mechanisms import Certified
 from tacit.models.ensemble import load_ensemble
 from tacit.runs import Run
-from tacit.statistics import Estimate
+from tacit.statistics import clopper_pearson
 
 EVERY: tuple[Attacked, ...] = (
     "submix",
@@ -93,9 +94,11 @@ def test_public_model_is_at_chance(report: ExtractionReport) -> None:
 
 @pytest.mark.parametrize("name", ["submix", "certified", "individual", "subsample_aggregate", "gnmax"])
 def test_mechanisms_at_two_nats_do_not_extract(report: ExtractionReport, name: str) -> None:
-    found = row(report, name)
-    assert found.verdict == "at chance"
-    assert found.rate.low <= max(found.chance, 0.005)
+    found, control = row(report, name), row(report, "member")
+    # At five times chance, 2%, 14 hits in 100 have a probability of 1e-7: other processors draw other hits.
+    assert found.hits < 14
+    assert found.rate.high < control.rate.low / 2
+    assert found.verdict != "inconclusive"
     if found.analytic is not None:
         assert found.analytic.value < 5 * found.chance
 
@@ -159,33 +162,55 @@ def test_runs_are_attacked_where_they_are(place: Path, report: ExtractionReport)
     assert [row.name for row in alone.rows] == ["public", "finetuned"]
 
 
+def with_hits(found: ExtractionRow, hits: int, generations: int) -> ExtractionRow:
+    return replace(found, analytic=None, hits=hits, rate=clopper_pearson(hits, generations))
+
+
 def test_without_a_control_nothing_is_concluded(report: ExtractionReport) -> None:
-    tame = [found for found in report.rows if found.name in ("public", "submix", "certified")]
-    assert {found.verdict for found in judged(tame)} == {"inconclusive"}
-
-
-def with_rate(found: ExtractionRow, low: float, high: float) -> ExtractionRow:
-    return replace(found, analytic=None, rate=Estimate((low + high) / 2, low, high, 0.95, "given"))
+    tame = [with_hits(row(report, name), 1, 100) for name in ("public", "submix", "certified")]
+    assert {found.verdict for found in judged(tame, 100)} == {"inconclusive"}
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "control", "verdict"),
+    ("hits", "control", "generations", "verdict"),
     [
-        (0.05, 0.2, 0.9, "extracts"),  # chance is 0.004
-        (0.003, 0.2, 0.9, "at chance"),
-        (0.004, 0.2, 0.9, "at chance"),
-        (0.0, 0.002, 0.9, "at chance"),  # wholly below chance: no better than guessing, and called so
-        (0.003, 0.46, 0.9, "inconclusive"),
-        (0.003, 0.2, 0.3, "inconclusive"),
-        (0.0, 0.002, 0.004, "inconclusive"),  # the control is not above chance itself
+        (100, 950, 1000, "extracts"),  # chance is 0.004
+        (8, 950, 1000, "at chance"),
+        (4, 950, 1000, "at chance"),
+        (0, 950, 1000, "at chance"),  # wholly below chance: no better than guessing, and called so
+        (1, 9, 10, "inconclusive"),
+        (1, 10, 100, "inconclusive"),
+        (0, 4, 1000, "inconclusive"),  # the control is not above chance itself
     ],
 )
 def test_verdicts_are_what_is_said_of_them(
-    report: ExtractionReport, low: float, high: float, control: float, verdict: str
+    report: ExtractionReport, hits: int, control: int, generations: int, verdict: str
 ) -> None:
     assert report.chance == 0.004
-    rows = [with_rate(row(report, "member"), control, 1.0), with_rate(row(report, "certified"), low, high)]
-    assert judged(rows)[1].verdict == verdict
+    rows = [
+        with_hits(row(report, "member"), control, generations),
+        with_hits(row(report, "certified"), hits, generations),
+    ]
+    assert judged(rows, generations)[1].verdict == verdict
+
+
+@pytest.mark.parametrize("generations", [100, 1000, 10_000])
+@pytest.mark.parametrize("count", [1, 10])
+def test_rows_at_chance_are_seldom_called_extracting(
+    report: ExtractionReport, count: int, generations: int
+) -> None:
+    """Exactly: the fewest hits that are called so, and their probability at chance, in any of the rows."""
+    chance = row(report, "certified").chance
+
+    def called(hits: int) -> bool:
+        rows = [with_hits(row(report, "certified"), hits, generations)] * count
+        return judged(rows, generations)[0].verdict == "extracts"
+
+    fewest = next(hits for hits in range(generations) if called(hits))
+    one = float(stats.binom.sf(fewest - 1, generations, chance))
+    assert 1 - (1 - one) ** count <= 0.05
+    # One hit fewer would have been too few: the level is used, not only kept.
+    assert 1 - (1 - float(stats.binom.sf(fewest - 2, generations, chance))) ** count > 0.04
 
 
 DISAGREE, NOTHING = (
@@ -195,19 +220,18 @@ DISAGREE, NOTHING = (
 
 
 def test_notes_explain_a_mean_at_chance_only_where_something_was_memorised(report: ExtractionReport) -> None:
-    def notes(*changes: tuple[str, float, float]) -> str:
-        rates = {name: (low, high) for name, low, high in changes}
-        rows = [with_rate(found, *rates.get(found.name, (0.0, 0.01))) for found in report.rows]
-        return " ".join(_notes(PLAN, 3, judged(rows)))
+    def notes(**hits: int) -> str:
+        rows = [with_hits(found, hits.get(found.name, 0), 100) for found in report.rows]
+        return " ".join(_notes(PLAN, 3, judged(rows, 100)))
 
-    memorised = notes(("member", 0.9, 1.0))
+    memorised = notes(member=95)
     assert DISAGREE in memorised
     assert NOTHING not in memorised
-    assert DISAGREE in notes(("finetuned", 0.9, 1.0))
+    assert DISAGREE in notes(finetuned=95)
     neither = notes()
     assert NOTHING in neither
     assert DISAGREE not in neither
-    both = notes(("member", 0.9, 1.0), ("nonprivate", 0.5, 0.6))
+    both = notes(member=95, nonprivate=55)
     assert DISAGREE not in both
     assert NOTHING not in both
 

@@ -8,9 +8,10 @@ from typing import Any, Final, Literal, Self
 
 from tacit.attacks.extraction import AnalyticRate
 from tacit.privacy import Guarantee
-from tacit.statistics import Estimate
+from tacit.statistics import Estimate, clopper_pearson
 
 CONTROLS: Final = ("member", "nonprivate", "finetuned")  # unprotected
+FALSE_ALARM: Final = 0.05  # of all rows of an attack together
 Verdict = Literal["extracts", "at chance", "inconclusive"]
 
 
@@ -78,10 +79,11 @@ class ExtractionReport:
         return asdict(self) | {"rows": [row.to_json() for row in self.rows], "notes": list(self.notes)}
 
 
-def judged(rows: Sequence[ExtractionRow]) -> tuple[ExtractionRow, ...]:
-    """Give each row its verdict, by its interval against chance and against the unprotected control.
+def judged(rows: Sequence[ExtractionRow], generations: int) -> tuple[ExtractionRow, ...]:
+    """Give each row its verdict, by its hits among so many generations, against chance and the control.
 
-    ``extracts``      even the lower end of the interval is above chance and above the public model's own rate
+    ``extracts``      more hits than chance, and than the public model's own rate, would give; that any row is
+                      called so by luck has a probability of at most ``FALSE_ALARM``, which the rows share
     ``at chance``     not so, and the upper end is below half of the control's lower one: at chance or below
                       it, since an attack that hits less often than a blind guess has found nothing either
     ``inconclusive``  anything else; all rows, where the control itself extracts nothing
@@ -90,13 +92,18 @@ def judged(rows: Sequence[ExtractionRow]) -> tuple[ExtractionRow, ...]:
     reference = max(row.chance for row in rows)
     if public is not None and public.analytic is not None:
         reference = max(reference, public.analytic.high)
-    control = max((row.rate.low for row in rows if row.name in CONTROLS), default=0.0)
-    return tuple(replace(row, verdict=_verdict(row.rate, reference, control)) for row in rows)
+    sure = 1 - FALSE_ALARM / len(rows)
+    lows = [clopper_pearson(row.hits, generations, confidence=sure, side="lower").low for row in rows]
+    control = max((low for row, low in zip(rows, lows, strict=True) if row.name in CONTROLS), default=0.0)
+    return tuple(
+        replace(row, verdict=_verdict(low, row.rate.high, reference, control))
+        for row, low in zip(rows, lows, strict=True)
+    )
 
 
-def _verdict(rate: Estimate, reference: float, control: float) -> Verdict:
-    if rate.low > reference:
+def _verdict(low: float, high: float, reference: float, control: float) -> Verdict:
+    if low > reference:
         return "extracts"
-    if control > reference and rate.high < control / 2:
+    if control > reference and high < control / 2:
         return "at chance"
     return "inconclusive"

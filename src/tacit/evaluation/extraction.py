@@ -193,7 +193,7 @@ def _attack(
                 del measured["verdict"]  # given when all rows are there
                 write_json(rows_file, known | {key: measured}, private=True, overwrite=True)
         tokens = target.tree.tokens_per_generation
-    verdicts = judged(rows)
+    verdicts = judged(rows, plan.generations)
     return ExtractionReport(
         digits=codes.digits,
         codes=len(codes.values),

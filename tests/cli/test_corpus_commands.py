@@ -208,3 +208,18 @@ def test_options_are_refused_in_our_own_words(
     result = tacit("corpus", "stats", *arguments, "--no-tokens")
     assert_one_sentence(result, *words)
     assert not any(foreign in result.err for foreign in ("Input should", "String should", "pydantic"))
+
+
+def test_published_texts_are_converted_and_options_stay_where_they_mean_something(
+    tacit: Tacit, tmp_path: Path
+) -> None:
+    path, out = tmp_path / "reddit.jsonl", tmp_path / "out.jsonl"
+    path.write_text('{"author": "ann", "body": "Home."}\n{"author": "[deleted]", "body": "Gone."}\n')
+    for option in (("--secrets", "Ref"), ("--field", "abstract")):
+        refused = tacit("corpus", "convert", "reddit", path, out, *option)
+        assert (refused.code, "leave it out" in refused.err) == (2, True)
+    assert tacit("corpus", "convert", "multiwoz", path, out, "--field", "abstract").code == 2
+    assert not out.exists()
+    found = tacit("corpus", "convert", "reddit", path, out, "--json").json()
+    assert (found["documents"], found["users"], found["without_author"]) == (1, 1, 1)
+    assert json.loads(out.read_text()) == {"user": "ann", "text": "Home."}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shlex
@@ -141,6 +142,10 @@ def write_labelled_corpora(folder: Path) -> None:
     frames = [{"service": "Hotels_1", "slots": slots}]
     said = [{"speaker": "USER", "utterance": "Call 555-0101.", "frames": frames}]
     (folder / "dialogues_001.json").write_text(json.dumps([{"dialogue_id": "1_0", "turns": said}]))
+    section = folder / "bigPatentData" / "train" / "g"
+    section.mkdir(parents=True)
+    patent = json.dumps({"publication_number": "US-1-A", "description": "A wheel."}).encode()
+    (section / "data_0.gz").write_bytes(gzip.compress(patent))
 
 
 def plant_canaries(tacit: Tacit) -> str:

@@ -16,6 +16,7 @@ from tacit.cli import (
     compare,
     console,
     corpus,
+    corpus_convert,
     corpus_screening,
     evaluate,
     experiment,
@@ -38,7 +39,7 @@ app = typer.Typer(
 )
 corpus.app.command("screen")(corpus_screening.screen)
 corpus.app.command("calibrate")(corpus_screening.calibrate)
-corpus.app.command("convert")(corpus_screening.convert)
+corpus.app.command("convert")(corpus_convert.convert)
 account.app.command("dpsgd")(account_training.dpsgd)
 account.app.command("crt")(account_training.crt)
 app.add_typer(corpus.app, name="corpus")

@@ -1,9 +1,8 @@
-"""`tacit corpus screen`, `calibrate`, `convert`: what is masked, what that misses, and text to try it on."""
+"""`tacit corpus screen`, `calibrate`: what is masked, and what that misses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -245,42 +244,6 @@ def calibrate(
     console.show_rows(by_label, as_json=False, name="recall")
     for note in result["notes"]:
         console.say(f"note: {note}")
-
-
-def convert(
-    layout: Annotated[Literal["multiwoz", "sgd"], typer.Argument(metavar="LAYOUT", help="multiwoz or sgd.")],
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The corpus' folder, or one file of it.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="JSONL file to write.")],
-    secrets: Annotated[
-        str | None,
-        typer.Option(help="Slots whose values are secrets; default Ref,Phone,Post,Addr,Id for multiwoz."),
-    ] = None,
-    as_json: console.JsonFlag = False,
-) -> None:
-    """Turn MultiWOZ (2.1, 2.2) or Schema-Guided Dialogue into documents with users and spans of secrets.
-
-    Each dialogue is a user, each turn a line. The columns are user, text and spans, as those of `corpus
-    simulate`.
-
-    Examples:
-
-        tacit corpus convert multiwoz multiwoz.jsonl dialogues-multiwoz.jsonl
-
-        tacit corpus convert sgd dialogues_001.json sgd.jsonl --secrets phone_number,street_address
-    """
-    from tacit.corpus.dialogue_corpora import write_dialogues
-
-    chosen = None if secrets is None else [name.strip() for name in secrets.split(",") if name.strip()]
-    if chosen == []:
-        raise InputError("--secrets names no slot; give some, e.g. Ref,Phone.")
-    counts = write_dialogues(layout, source, out, secrets=chosen)
-    content = {"written": str(out)} | asdict(counts)
-    content["secrets"] = dict(counts.secrets)
-    if not as_json:
-        content["secrets"] = (
-            ", ".join(f"{n:,} {label}" for label, n in counts.secrets.most_common()) or "none"
-        )
-    console.show(content, as_json=as_json, title=f"{source}")
 
 
 def _policy(name: str, tagger: str | None, changes: dict[str, Any], spans: Sequence[Any]) -> Any:

@@ -47,10 +47,10 @@ def convert(
 
         tacit corpus convert bigpatent bigPatentData/train/g patents.jsonl
     """
-    if layout in ("multiwoz", "sgd"):
+    if layout == "multiwoz" or layout == "sgd":
         if field is not None:
             raise InputError("--field is for bigpatent; leave it out.")
-        content = _dialogues("multiwoz" if layout == "multiwoz" else "sgd", source, out, secrets, as_json)
+        content = _dialogues(layout, source, out, secrets, as_json)
     else:
         if secrets is not None:
             raise InputError("--secrets is for multiwoz and sgd, which annotate slots; leave it out.")

@@ -113,7 +113,7 @@ def _messages(source: Path, counts: TextCounts) -> Iterator[tuple[str, str]]:
         for message in _mails(mailbox):
             parsed = HeaderParser().parsestr(message)
             name, address = parseaddr(parsed.get("From", ""))
-            user, text = (address or name).lower(), own_words(parsed.get_payload())
+            user, text = (address or name).lower(), own_words(str(parsed.get_payload()))
             known = _digest(f"{user}\0{text}")
             if not _is_usable(checked_user, user):
                 counts.without_author += 1

@@ -629,9 +629,38 @@ def test_the_longest_text_is_answered_and_one_token_more_is_refused(
         error = refused(response, 400, "context_length_exceeded")
         assert error["param"] == "prompt"
         assert str(CONTEXT) in error["message"]
+        assert ("characters" in error["message"]) == (changes["prompt"] == PROMPT * 10_000)
     said = [{"role": "user", "content": PROMPT}] * 100
     refused(post(web, CHAT, body_for(CHAT, server.model, messages=said)), 400, "context_length_exceeded")
     assert spent(server) == before
+
+
+def test_a_text_that_is_far_too_long_is_never_tokenised(
+    place: NewPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte would keep the tokenizer from all others for seconds."""
+    opened, longest = place(), 0
+    encode = PublicTokenizer.encode
+
+    def measured(tokenizer: PublicTokenizer, texts: Sequence[str], **options: bool) -> list[list[int]]:
+        nonlocal longest
+        longest = max(longest, *map(len, texts))
+        return encode(tokenizer, texts, **options)
+
+    with opened.service() as service, asking(service, opened.key) as web:
+        monkeypatch.setattr(PublicTokenizer, "encode", measured)
+        for prompt in (PROMPT * 10_000, [PROMPT, PROMPT * 10_000]):
+            response = post(web, COMPLETIONS, body_for(COMPLETIONS, service.name) | {"prompt": prompt})
+            refused(response, 400, "context_length_exceeded")
+        said = [{"role": "user", "content": PROMPT * 500}] * 20
+        refused(post(web, CHAT, body_for(CHAT, service.name, messages=said)), 400, "context_length_exceeded")
+        # What is not absurdly long is judged by its tokens, to the last one.
+        refused(
+            post(web, COMPLETIONS, body_for(COMPLETIONS, service.name) | {"prompt": PROMPT * 100}),
+            400,
+            "context_length_exceeded",
+        )
+    assert 0 < longest <= 64 * CONTEXT
 
 
 @pytest.mark.parametrize("echo", [True, False])

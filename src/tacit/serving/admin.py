@@ -245,6 +245,7 @@ async def _try(service: Service, asked: Try, request: Request) -> dict[str, Any]
             f"An answer has at most {service.settings.most_tokens} tokens here.", "max_tokens"
         )
     tokenizer = service.tokenizer
+    service.check_characters(len(asked.prompt))
     (ids,) = await service.encoded(lambda: tokenizer.encode([asked.prompt]))
     prompt = [tokenizer.start_token, *ids]
     question = Question(OPERATOR, [prompt], 1, asked.max_tokens, Decoding())

@@ -212,6 +212,8 @@ def _prompts(service: Service, asked: CompletionRequest) -> tuple[list[list[int]
     else:
         ids = [list(one) for one in given if isinstance(one, list)]
     if texts is not None:
+        for text in texts:
+            service.check_characters(len(text))
         ids = tokenizer.encode(texts)
     elif max(max(one) for one in ids) >= len(tokenizer):
         raise problems.invalid(f"prompt: a token id is below {len(tokenizer):,}.", "prompt")
@@ -226,6 +228,7 @@ def _conversation(service: Service, messages: list[ChatMessage]) -> list[int]:
     """A conversation as the model expects it, or as plain lines where it has no template."""
     tokenizer = service.tokenizer
     spoken = [{"role": message.role, "content": message.text} for message in messages]
+    service.check_characters(sum(len(message.text) for message in messages))
     try:
         if not tokenizer.has_chat_template:
             lines = [f"{message['role']}: {message['content']}" for message in spoken]

@@ -87,6 +87,16 @@ def too_long(tokens: int, context: int) -> Problem:
     )
 
 
+def far_too_long(characters: int, context: int) -> Problem:
+    """A text that is refused by its characters."""
+    return Problem(
+        400,
+        "context_length_exceeded",
+        f"The prompt has {characters:,} characters, and the context has {context:,} tokens; shorten it.",
+        param="prompt",
+    )
+
+
 def quota(left: int, reserved: int, wanted: int) -> Problem:
     """A tenant's tokens do not suffice; those reserved come back where answers end early."""
     return Problem(

@@ -37,6 +37,7 @@ _LET_GO_LOOK_SECONDS = 0.05
 _LOOK_SECONDS = 1.0  # how often those who wait look whether the ledger hangs
 _KEY_SECONDS = 86_400.0  # how long an Idempotency-Key stands for its request
 _SWEEP_SECONDS = 3_600.0
+_CHARACTERS_PER_TOKEN = 64  # text has three to five
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,11 @@ class Service:
             self._open[request.id].holders -= 1
             if not self._open[request.id].holders:
                 del self._open[request.id]
+
+    def check_characters(self, characters: int) -> None:
+        """Refuse, before the tokenizer keeps others waiting, what is far too long in any language."""
+        if characters > _CHARACTERS_PER_TOKEN * self.engine.context:
+            raise problems.far_too_long(characters, self.engine.context)
 
     def check_length(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
         """Refuse what the context cannot hold; prompts have their start token."""

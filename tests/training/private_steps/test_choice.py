@@ -19,7 +19,7 @@ from tacit.training.private_steps import (
     StepPerformance,
     choice,
 )
-from tacit.training.private_steps.book_keeping import products
+from tacit.training.private_steps.book_keeping import fastest, products
 from tacit.training.private_steps.book_keeping.ghost import Gram, Grams, outer_bound
 from tacit.training.private_steps.choice import Workshop, choose
 from tests.training.private_steps.small import Capture, Text, assert_close, gpt2, llama, lstm, privacy
@@ -73,7 +73,7 @@ def test_a_seeded_run_is_not_chosen_by_the_clock(monkeypatch: pytest.MonkeyPatch
         raise AssertionError("measured")
 
     monkeypatch.setattr(choice, "_seconds_per_row", clock)
-    monkeypatch.setattr(choice, "faster_inner", clock)
+    monkeypatch.setattr(choice, "fastest_grams", clock)
     assert trainer_for(gpt2(), seed=1).choice == Choice("book-keeping", 4)
 
 
@@ -113,15 +113,37 @@ def test_a_resumed_run_goes_on_with_its_engine(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("time", [1, 31, 32, 64, 129, 300])
-@pytest.mark.parametrize("inner", [None, products.onednn_inner], ids=["torch", "onednn"])
-def test_both_libraries_give_norms(time: int, inner: products.Inner | None) -> None:
+@pytest.mark.parametrize(
+    "how",
+    [Grams(None), Grams(None, most_stairs=2), Grams(None, most_stairs=1), Grams(products.onednn_inner)],
+    ids=["four stairs", "two", "whole", "onednn"],
+)
+def test_norms_come_of_every_way_to_compute_them(time: int, how: Grams) -> None:
     torch.manual_seed(0)
     rows, columns = torch.randn(3, time, 20), torch.randn(time, 3, 30).transpose(0, 1)
-    how = Grams(inner)
     bound = outer_bound(Gram(rows, how), Gram(columns, how))
     exact = torch.bmm(rows.double().transpose(1, 2), columns.double()).square().sum(dim=(1, 2))
     torch.testing.assert_close(bound.squares, exact, rtol=2e-6, atol=0)
     assert bool(((bound.squares - exact).abs() <= bound.margins).all())
+
+
+@pytest.mark.parametrize(("fast", "stairs"), [(1, 1), (2, 2), (4, 4)])
+def test_the_fastest_stairs_are_taken(monkeypatch: pytest.MonkeyPatch, fast: int, stairs: int) -> None:
+    monkeypatch.setattr(fastest, "_seconds", lambda grams, _: 0.5 if grams._most_stairs == fast else 1.0)
+    fastest._fastest.cache_clear()
+    found = fastest.fastest_grams(128)
+    fastest._fastest.cache_clear()
+    assert (found._most_stairs, found._inner, found.width) == (stairs, None, 128)
+
+
+def test_the_other_library_is_taken_where_it_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, inner in ((0.9, None), (0.6, products.onednn_inner)):
+        monkeypatch.setattr(
+            fastest, "_seconds", lambda grams, _, found=seconds: 1.0 if grams._inner is None else found
+        )
+        fastest._fastest.cache_clear()
+        assert fastest.fastest_grams(64)._inner is inner
+    fastest._fastest.cache_clear()
 
 
 def test_a_library_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,10 +151,10 @@ def test_a_library_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.Monk
         raise RuntimeError
 
     for bad in (lambda a, b: a @ b.T + 1, broken):
-        products.faster_inner.cache_clear()
-        monkeypatch.setattr(products, "onednn_inner", bad)
-        assert products.faster_inner() is None
-    products.faster_inner.cache_clear()
+        fastest._fastest.cache_clear()
+        monkeypatch.setattr(fastest, "onednn_inner", bad)
+        assert fastest.fastest_grams(128)._inner is None
+    fastest._fastest.cache_clear()
 
 
 def test_logits_beyond_what_may_be_held_are_split(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def test_an_engine_adds_no_more_than_the_clip(engine: str) -> None:
         LoopEngine([weight], Cancels(), batch, settings).add_rows(np.array([0]), total, StepTally())
     else:
         inner = onednn_inner if engine == "onednn" else None
-        booked = BookKeepingEngine(layer, Cancels(), batch, settings, inner)
+        booked = BookKeepingEngine(layer, Cancels(), batch, settings, Grams(inner))
         booked.add_rows(np.array([0]), total, StepTally())
     # What cancels is clipped more than it need be: the margin is for as many positions as may be added.
     assert 0.5 < float(total[weight].total().double().norm()) <= 1 + 1e-4

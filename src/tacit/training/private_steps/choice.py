@@ -18,7 +18,8 @@ from torch import nn
 from tacit.errors import ModelError
 from tacit.training.encoding import Batch, IntArray
 from tacit.training.private_steps.book_keeping.engine import BookKeepingEngine
-from tacit.training.private_steps.book_keeping.products import faster_inner
+from tacit.training.private_steps.book_keeping.fastest import fastest_grams
+from tacit.training.private_steps.book_keeping.ghost import Grams
 from tacit.training.private_steps.clipping import GradientSum
 from tacit.training.private_steps.engine import Engine, StepTally
 from tacit.training.private_steps.loop_engine import LoopEngine
@@ -73,8 +74,8 @@ class Workshop:
     def book_keeping(self, make_batch: Callable[[IntArray], Batch]) -> BookKeepingEngine:
         """The engine, or a `ModelError` that names the layer without a rule."""
         on_cpu = all(parameter.device.type == "cpu" for parameter in self.parameters)
-        inner = faster_inner() if self.measures and on_cpu else None
-        return BookKeepingEngine(self.model, self.objective, make_batch, self.privacy, inner, self.width)
+        grams = fastest_grams(self.width) if self.measures and on_cpu else Grams(None, self.width)
+        return BookKeepingEngine(self.model, self.objective, make_batch, self.privacy, grams)
 
     def loop(self, make_batch: Callable[[IntArray], Batch], rows_at_once: int = 1) -> LoopEngine:
         """The engine that takes every model."""

@@ -12,7 +12,6 @@ from tacit.training.encoding import Batch, IntArray
 from tacit.training.private_steps.book_keeping.attaching import BookKeeper
 from tacit.training.private_steps.book_keeping.ghost import Grams
 from tacit.training.private_steps.book_keeping.head import BookedHeadLoss
-from tacit.training.private_steps.book_keeping.products import Inner
 from tacit.training.private_steps.clipping import GradientSum, clip_factors
 from tacit.training.private_steps.engine import StepTally
 from tacit.training.private_steps.objective import NextTokenObjective, Objective, labels_per_row
@@ -20,7 +19,7 @@ from tacit.training.private_steps.settings import StepPrivacy
 
 
 class BookKeepingEngine:
-    """Clipped sums without per-example gradients; rows have at most ``width`` positions, a public figure.
+    """Clipped sums without per-example gradients; ``grams`` say how norms are found.
 
     Raises:
         ModelError: the model has a trained layer without a rule, or uses a parameter outside of its layer.
@@ -34,8 +33,7 @@ class BookKeepingEngine:
         objective: Objective,
         make_batch: Callable[[IntArray], Batch],
         privacy: StepPrivacy,
-        inner: Inner | None = None,
-        width: int = 128,
+        grams: Grams | None = None,
     ) -> None:
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._objective = objective
@@ -44,7 +42,7 @@ class BookKeepingEngine:
         head = objective.head if isinstance(objective, NextTokenObjective) else None
         if head is not None and not any(own.requires_grad for own in head.parameters()):
             head = None  # the ordinary loss gives a frozen head no gradient anyway
-        self._keeper = BookKeeper(model, head, Grams(inner, width))
+        self._keeper = BookKeeper(model, head, grams)
         self._head_loss = None if head is None else BookedHeadLoss(self._keeper.books, len(head.weight))
 
     def add_rows(self, rows: IntArray, into: GradientSum, tally: StepTally) -> None:

@@ -54,7 +54,7 @@ _AFTERWARDS = 2  # roundings of a product of two inner products and of their sum
 _PIECE = 512  # inner products are cut at this length in long texts: shorter ones are more precise and slower
 _PIECES = 1 << 17  # and at this over the width in short ones, since margins grow with both
 _INNER_PIECES = 1 << 18  # for the other library, to which pieces have to be copied
-_STAIR = 32  # positions of a stair: narrower products are slow, and T / 32 of them save nearly half
+_STAIR = 32  # positions of a stair at least: narrower products are slow everywhere
 _LONG_STAIR = 128  # where a product is fast but calling it is not
 _LONG_VECTOR = 4096  # from which half of that is long enough
 
@@ -94,19 +94,22 @@ class Bound:
 class Grams:
     """How Gram matrices are computed: staircases, since what lies above the diagonal is there by symmetry.
 
-    ``inner`` is another library's product of contiguous rows, where it is faster than torch's. ``width`` is
-    how long rows are at most: a public figure.
+    ``inner`` is another library's product of contiguous rows, where it is faster than torch's. Of
+    ``most_stairs``, four save nearly half of the work where small products are as fast as large ones; see
+    `fastest`. ``width`` is how long rows are at most: a public figure.
     """
 
-    def __init__(self, inner: Inner | None, width: int = 128) -> None:
+    def __init__(self, inner: Inner | None, width: int = 128, most_stairs: int = 4) -> None:
         self._inner = inner
+        self._most_stairs = most_stairs
         self.width = width
         self._piece = max(_PIECE, (_PIECES if inner is None else _INNER_PIECES) // max(1, width))
 
     def stairs(self, time: int, width: int = 0) -> list[tuple[int, int]]:
-        """Positions in at most four runs; a Gram matrix is computed from each run to all positions before."""
+        """Positions in a few runs; a Gram matrix is computed from each run to all positions before."""
         long = _LONG_STAIR // 2 if width >= _LONG_VECTOR else _LONG_STAIR
-        count = min(4, time // _STAIR) if self._inner is None else min(2, time // long)
+        least, most = (_STAIR, self._most_stairs) if self._inner is None else (long, 2)
+        count = min(most, time // least)
         cuts = [time * number // max(1, count) for number in range(max(1, count) + 1)]
         return list(pairwise(cuts))
 

@@ -29,6 +29,7 @@ from tacit.evaluation.mechanism_blocks import (
     stretches,
 )
 from tacit.evaluation.mechanism_budgets import answers_of, block_perplexities
+from tacit.evaluation.mechanism_kept import KeptPmfs
 from tacit.evaluation.mechanism_pmfs import Traces, trace
 from tacit.evaluation.mechanism_report import (
     MechanismReport,
@@ -41,6 +42,7 @@ from tacit.evaluation.mechanism_settings import Grid, Setting, Sweep
 from tacit.evaluation.report import MeasuredText, held_out_text, recipe_of
 from tacit.mechanisms.choice import MechanismName
 from tacit.models.ensemble import Ensemble, load_ensemble
+from tacit.models.loading import PublicModel
 from tacit.progress import Progress, Silent
 from tacit.recipes import CorpusSection
 from tacit.runs import Run
@@ -133,7 +135,7 @@ def evaluate_mechanisms(
         )
         chosen = [found[setting].setting for setting in settings]
         settings = tuple(dict.fromkeys([*(settings if tuning.beside_heuristic else ()), *chosen]))
-    other = None if nonprivate is None else _of_one_model(nonprivate, ensemble, blocks, progress)
+    other = None if nonprivate is None else of_one_model(nonprivate, ensemble.public, blocks, progress)
     if tuning.oracle:
         rough = Measurement(ensemble, blocks, other, progress, support=tuning.support)
         best = best_rows(settings, tuning.grid, "oracle", rough.rows)
@@ -160,14 +162,17 @@ class Measurement:
 
     def __init__(
         self,
-        ensemble: Ensemble,
+        ensemble: Ensemble | KeptPmfs,
         blocks: HeldOutBlocks,
         nonprivate: FloatArray | None = None,
         progress: Progress | None = None,
         *,
         support: int | None = None,
     ) -> None:
-        """``support`` makes mixing approximate and fast: see `mechanism_pmfs`."""
+        """``support`` makes mixing approximate and fast: see `mechanism_pmfs`.
+
+        ``nonprivate`` are the log-probabilities [queries] of a model that was fine-tuned on all of the text.
+        """
         self.ensemble, self.blocks = ensemble, blocks
         self._nonprivate, self._support = nonprivate, support
         self._progress = progress or Silent()
@@ -175,7 +180,10 @@ class Measurement:
 
     @property
     def _outside(self) -> tuple[str, ...]:
-        private = self.ensemble.public.vocabulary == "private"
+        kept = self.ensemble
+        private = (
+            kept.private_vocabulary if isinstance(kept, KeptPmfs) else kept.public.vocabulary == "private"
+        )
         return ("the vocabulary, which was built from private text",) if private else ()
 
     def rows(self, settings: Sequence[Setting]) -> tuple[MechanismRow, ...]:
@@ -233,7 +241,7 @@ class Measurement:
         return tuple(found)
 
 
-def check_settings(settings: Sequence[Setting], ensemble: Ensemble) -> None:
+def check_settings(settings: Sequence[Setting], ensemble: Ensemble | KeptPmfs) -> None:
     """Refuse what this ensemble cannot answer with, before any model has run."""
     for setting in settings:
         setting.answering(ensemble.halves)
@@ -303,9 +311,11 @@ def _on_surrogate(
     return calibrated(settings, tuning.grid, rough.rows)
 
 
-def _of_one_model(other: Run, ensemble: Ensemble, blocks: HeldOutBlocks, progress: Progress) -> FloatArray:
+def of_one_model(
+    other: Run, public: PublicModel, blocks: HeldOutBlocks, progress: Progress | None = None
+) -> FloatArray:
     """[queries] log-probabilities by the one model of another Run."""
     other.verify_weights()
-    alone = Ensemble(ensemble.public, (other.weights,), parts=1, halves=1)
+    alone = Ensemble(public, (other.weights,), parts=1, halves=1)
     log_probability: FloatArray = trace(alone, blocks, progress=progress).members[:, 0, 0]
     return log_probability

@@ -66,9 +66,9 @@ def test_mixing_over_what_was_kept_equals_mixing_over_what_the_models_say(
         assert one.perplexity().value == pytest.approx(other.perplexity().value, rel=1e-6)
         assert one.answered() == other.answered()
         assert one.guarantee == other.guarantee
-    one, other = trace(kept, kept.blocks), trace(ensemble, blocks)
-    assert np.array_equal(one.public, other.public), "of the whole vocabulary, whatever the support is"
-    assert np.array_equal(one.members, other.members)
+    read, asked = trace(kept, kept.blocks), trace(ensemble, blocks)
+    assert np.array_equal(read.public, asked.public), "of the whole vocabulary, whatever the support is"
+    assert np.array_equal(read.members, asked.members)
 
 
 def test_noise_and_votes_come_near_those_over_the_whole_vocabulary(

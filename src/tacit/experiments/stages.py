@@ -130,10 +130,15 @@ def text_mark(path: Path) -> str:
 
 
 def _by_content(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe with the text itself in the place of where it lies."""
-    corpus = dict(recipe["corpus"])
-    corpus["path"] = text_mark(Path(corpus["path"]))
-    return {**recipe, "corpus": corpus}
+    """A recipe with the text itself, and the key of its partition, in the place of where they lie."""
+    known = {**recipe, "corpus": _marked(recipe["corpus"], "path")}
+    if "key" in recipe.get("ensemble", {}):
+        known["ensemble"] = _marked(recipe["ensemble"], "key")
+    return known
+
+
+def _marked(section: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {**section, name: text_mark(Path(section[name]))}
 
 
 def machine() -> str:

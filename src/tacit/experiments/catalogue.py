@@ -7,8 +7,22 @@ from typing import Final
 from tacit.errors import InputError
 from tacit.experiments.crt_amplification import AMPLIFICATION
 from tacit.experiments.experiment import Experiment
+from tacit.experiments.submix_budget import BUDGET
+from tacit.experiments.submix_certified import CERTIFIED_MIXING
+from tacit.experiments.submix_extraction import EXTRACTION
+from tacit.experiments.submix_order import ORDER
+from tacit.experiments.submix_parts import PARTS
+from tacit.experiments.submix_tradeoff import TRADEOFF
 
-EXPERIMENTS: Final[tuple[Experiment, ...]] = (AMPLIFICATION,)
+EXPERIMENTS: Final[tuple[Experiment, ...]] = (
+    TRADEOFF,
+    BUDGET,
+    PARTS,
+    ORDER,
+    CERTIFIED_MIXING,
+    EXTRACTION,
+    AMPLIFICATION,
+)
 
 
 def experiment_called(name: str) -> Experiment:

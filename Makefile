@@ -55,7 +55,7 @@ soak: $(READY) tools
 	$(BIN)/python -m pytest -q -m soak
 
 bench: $(READY)
-	for name in corpus_memory finetune_throughput ensemble_training ensemble_decode mixing screening dp_step regularised_step exposure membership ledger service; do \
+	for name in corpus_memory finetune_throughput ensemble_training ensemble_decode mixing screening dp_step exposure membership ledger service; do \
 	  echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 	@echo "Utility on your own text: $(BIN)/python benchmarks/submix_utility.py --help"
 

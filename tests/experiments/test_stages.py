@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tacit.errors import InputError
-from tacit.experiments import Workshop
+from tacit.experiments import Experiment, Workshop
+from tacit.experiments.experiment import Conclusion
 from tacit.experiments.stages import Stage, mark_of, text_mark
 from tests.tiny import public_sentences
 
@@ -59,7 +62,7 @@ def test_work_that_fails_keeps_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         Workshop(tmp_path).done(stage)
     assert Workshop(tmp_path).kept(stage) is None
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"outcome": {}, "seconds": "long"}'])
@@ -121,3 +124,66 @@ def test_a_run_is_trained_once_and_known_by_its_text(tmp_path: Path, tiny_transf
     assert (first / "run.json").stat().st_mtime_ns == made
     assert run("longer.jsonl") != first
     assert text_mark(tmp_path / "one.jsonl") == text_mark(tmp_path / "same.jsonl")
+
+
+def test_what_another_process_is_at_is_left_alone_until_it_is_done(tmp_path: Path) -> None:
+    work = Worker()
+    stage = Stage("count", {"seed": 1}, 1.0, work)
+    shop = Workshop(tmp_path)
+    with hold(tmp_path, stage):
+        assert shop.done_if_free(stage) is None
+    assert work.times == 0
+    assert shop.done_if_free(stage) == shop.done(stage)
+    assert work.times == 1
+
+
+def test_an_experiment_does_first_what_nobody_is_at(tmp_path: Path) -> None:
+    """The second of three stages is held by somebody who lets go when the third is done."""
+    order: list[str] = []
+    held = contextlib.ExitStack()
+
+    def work(name: str) -> Callable[[Workshop], Mapping[str, Any]]:
+        def worked(_: Workshop) -> Mapping[str, Any]:
+            order.append(name)
+            if name == "third":
+                held.close()
+            return {}
+
+        return worked
+
+    stages = [Stage(name, {}, 1.0, work(name)) for name in ("first", "second", "third")]
+    experiment = Experiment(
+        name="some",
+        title="Some",
+        shows="nothing",
+        settings=lambda _: {},
+        stages=lambda *_: stages,
+        conclude=lambda *_: Conclusion((), (), (), ()),
+    )
+    held.enter_context(hold(tmp_path, stages[1]))
+    result = experiment.run(Workshop(tmp_path), "tiny")
+    assert order == ["first", "third", "second"]
+    assert [stage.name for stage in result.provenance.stages] == ["first", "second", "third"]
+
+
+@contextlib.contextmanager
+def hold(folder: Path, stage: Stage) -> Iterator[None]:
+    """As another process would."""
+    (folder / "locks").mkdir(exist_ok=True)
+    with (folder / "locks" / f"{stage.label}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def test_a_made_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+
+    def broken(folder: Path) -> None:
+        (folder / "half").write_text("half")
+        raise RuntimeError("the power failed")
+
+    with pytest.raises(RuntimeError):
+        shop.made_folder("ground", {}, broken)
+    made = shop.made_folder("ground", {}, lambda folder: (folder / "whole").mkdir())
+    assert [one.name for one in made.iterdir()] == ["whole"]
+    assert shop.made_folder("ground", {}, broken) == made

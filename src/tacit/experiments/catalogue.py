@@ -7,6 +7,10 @@ from typing import Final
 from tacit.errors import InputError
 from tacit.experiments.crt_amplification import AMPLIFICATION
 from tacit.experiments.experiment import Experiment
+from tacit.experiments.reg_disparity import DISPARITY
+from tacit.experiments.reg_exposure import EXPOSURE
+from tacit.experiments.reg_overhead import OVERHEAD
+from tacit.experiments.reg_tab import TAB
 from tacit.experiments.submix_budget import BUDGET
 from tacit.experiments.submix_certified import CERTIFIED_MIXING
 from tacit.experiments.submix_extraction import EXTRACTION
@@ -22,6 +26,10 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
     CERTIFIED_MIXING,
     EXTRACTION,
     AMPLIFICATION,
+    EXPOSURE,
+    TAB,
+    DISPARITY,
+    OVERHEAD,
 )
 
 

@@ -26,7 +26,7 @@ from tacit.experiments.results import (
     StageRecord,
     Table,
 )
-from tacit.experiments.stages import Stage, Workshop, machine
+from tacit.experiments.stages import Kept, Stage, Workshop, machine
 from tacit.files import new_file
 
 PAGE: Final = "result.md"
@@ -75,14 +75,12 @@ class Experiment:
         """Do what is missing and write the result, its page and its figures."""
         settings = self.settings(scale)
         stages = self.stages(workshop, settings)
-        outcomes: dict[str, Mapping[str, Any]] = {}
-        records = []
-        for place, stage in enumerate(stages):
-            workshop.progress.stage(stage.name, place, len(stages))
-            kept = workshop.done(stage)
-            outcomes[stage.name] = kept.outcome
-            records.append(StageRecord(name=stage.name, mark=stage.mark, seconds=kept.seconds))
-        workshop.progress.stage("all stages", len(stages), len(stages))
+        done = _all_done(workshop, stages)
+        outcomes = {stage.name: done[stage.name].outcome for stage in stages}
+        records = [
+            StageRecord(name=stage.name, mark=stage.mark, seconds=done[stage.name].seconds)
+            for stage in stages
+        ]
         result = self._concluded(scale, settings, outcomes, tuple(records))
         write_result(result, self.folder(workshop, scale))
         return result
@@ -122,6 +120,21 @@ class PlannedStage:
     name: str
     minutes: float
     done: bool
+
+
+def _all_done(workshop: Workshop, stages: Sequence[Stage]) -> dict[str, Kept]:
+    """All stages in order, but for those that another process is at: they are waited for at the end."""
+    done: dict[str, Kept] = {}
+    for ask in (workshop.done_if_free, workshop.done):
+        for stage in stages:
+            if stage.name in done:
+                continue
+            workshop.progress.stage(stage.name, len(done), len(stages))
+            kept = ask(stage)
+            if kept is not None:
+                done[stage.name] = kept
+    workshop.progress.stage("all stages", len(stages), len(stages))
+    return done
 
 
 def write_result(result: Result, folder: Path) -> None:

@@ -6,24 +6,30 @@ ensemble train it once, and a changed setting never finds a stale number.
 
     WORK/stages/NAME-MARK.json   the outcome of a stage, its key, how long it took and where
     WORK/runs/NAME-MARK/         Runs, trained by recipes with fixed seeds; resumed by training itself
-    WORK/texts/                  corpora as experiments need them
+    WORK/texts/                  corpora as experiments need them: files, and folders of what belongs together
+    WORK/locks/                  who is at what
+
+Several processes may work in one folder: what one of them is at, another leaves alone or waits for. So the
+same command, given twice, does its stages twice as fast where there are cores for both.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import tacit
 from tacit.errors import InputError
-from tacit.files import new_file, read_json, sha256_of, write_json
+from tacit.files import make_parent, new_file, new_folder, read_json, sha256_of, write_json
 from tacit.progress import Silent, Stages
 from tacit.recipes import parse_recipe
 from tacit.runs import Run, partial_folder
@@ -51,6 +57,11 @@ class Stage:
     def mark(self) -> str:
         """Alike for stages with the same outcome."""
         return mark_of(self.name, self.key)
+
+    @property
+    def label(self) -> str:
+        """What its file and its lock are called."""
+        return f"{self.name}-{self.mark}"
 
 
 @dataclass(frozen=True)
@@ -82,20 +93,31 @@ class Workshop:
         """A text file that is made once; ``key`` is all that decides what is in it."""
         stem, _, suffix = name.rpartition(".")
         path = self.folder / "texts" / f"{stem}-{mark_of(name, key)}.{suffix}"
-        if not path.exists():
-            content = make()
-            with new_file(path) as handle:
-                handle.write(content.encode())
+        with self._held(path.name):
+            if not path.exists():
+                content = make()
+                with new_file(path) as handle:
+                    handle.write(content.encode())
+        return path
+
+    def made_folder(self, name: str, key: Mapping[str, Any], make: Callable[[Path], None]) -> Path:
+        """A folder that ``make`` fills once; it is there whole or not at all."""
+        path = self.folder / "texts" / f"{name}-{mark_of(name, key)}"
+        with self._held(path.name):
+            if not path.exists():
+                with new_folder(path) as building:
+                    make(building)
         return path
 
     def run(self, name: str, recipe: Mapping[str, Any]) -> Run:
         """A Run by a recipe without output: found, taken up, or trained now. Its mark knows the text."""
         mark = mark_of(name, _by_content(recipe))
         folder = self.folder / "runs" / f"{name}-{mark}"
-        if folder.is_dir():
-            return Run.open(folder)
-        whole = parse_recipe({**recipe, "output": str(folder.absolute())})
-        return train_run(whole, resume=partial_folder(folder).is_dir(), progress=self.progress)
+        with self._held(folder.name):
+            if folder.is_dir():
+                return Run.open(folder)
+            whole = parse_recipe({**recipe, "output": str(folder.absolute())})
+            return train_run(whole, resume=partial_folder(folder).is_dir(), progress=self.progress)
 
     def kept(self, stage: Stage) -> Kept | None:
         """What a stage came to, if it is done."""
@@ -110,6 +132,18 @@ class Workshop:
 
     def done(self, stage: Stage) -> Kept:
         """The outcome of a stage, worked for now where nobody has before."""
+        with self._held(stage.label):
+            return self._worked(stage)
+
+    def done_if_free(self, stage: Stage) -> Kept | None:
+        """The same; None where another process is at it."""
+        try:
+            with self._held(stage.label, wait=False):
+                return self._worked(stage)
+        except BlockingIOError:
+            return None
+
+    def _worked(self, stage: Stage) -> Kept:
         found = self.kept(stage)
         if found is not None:
             return found
@@ -120,8 +154,17 @@ class Workshop:
         write_json(self._file(stage), content | {"outcome": outcome})
         return Kept(json.loads(json.dumps(outcome)), seconds)  # as it will be read the next time
 
+    @contextlib.contextmanager
+    def _held(self, name: str, *, wait: bool = True) -> Iterator[None]:
+        """Hold a name among all processes of this folder; the system frees it however a process ends."""
+        path = self.folder / "locks" / f"{name}.lock"
+        make_parent(path)
+        with path.open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+
     def _file(self, stage: Stage) -> Path:
-        return self.folder / "stages" / f"{stage.name}-{stage.mark}.json"
+        return self.folder / "stages" / f"{stage.label}.json"
 
 
 def text_mark(path: Path) -> str:

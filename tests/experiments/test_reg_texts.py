@@ -82,8 +82,8 @@ def test_mail_of_avocado_is_its_senders_and_counts_once(tmp_path: Path) -> None:
 
 
 def test_posts_of_reddit_are_their_authors(tmp_path: Path) -> None:
-    posts = [{"author": name, "content": text_by(name, n)} for n in range(4) for name in ("ann", "bob")]
-    posts += [{"author": "[deleted]", "content": "gone"}, {"author": "carl", "content": "once"}]
+    posts = [{"author": name, "body": text_by(name, n)} for n in range(4) for name in ("ann", "bob")]
+    posts += [{"author": "[deleted]", "body": "gone"}, {"author": "carl", "body": "once"}]
     (tmp_path / "corpus-webis-tldr-17.json").write_text("".join(json.dumps(one) + "\n" for one in posts))
     chosen = settings(kind="reddit", text="corpus-webis-tldr-17.json", users=2, documents=6)
     rows = documents(Workshop(tmp_path / "work", tmp_path), chosen)

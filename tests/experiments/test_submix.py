@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tacit.errors import InputError
+from tacit.errors import CorpusError, InputError
 from tacit.experiments import Result, Workshop, experiment_called
 from tacit.experiments.results import Table
 from tacit.experiments.submix_texts import corpus_of, text_key
@@ -194,11 +194,12 @@ def test_bigpatent_is_read_as_it_was_published(tmp_path: Path) -> None:
     text = {"kind": "bigpatent", "folder": "bigpatent/train/g"}
     section = corpus_of(shop, text)
     read = [json.loads(line) for line in Path(section["path"]).read_text().splitlines()]
-    assert read == [{"publication_number": f"US-{number}", "description": "a lamp"} for number in (0, 1)]
-    assert (section["user"], section["text"]) == ("publication_number", "description")
+    assert read == [{"user": f"US-{number}", "text": "a lamp"} for number in (0, 1)]
+    assert (section["user"], section["text"]) == ("user", "text")
     assert corpus_of(shop, text) == section
-    with pytest.raises(InputError, match=r"holds no \.gz file"):
-        corpus_of(shop, {"kind": "bigpatent", "folder": "bigpatent/train"})
+    (tmp_path / "data" / "bigpatent" / "train" / "h").mkdir()
+    with pytest.raises(CorpusError, match="holds no text"):
+        corpus_of(shop, {"kind": "bigpatent", "folder": "bigpatent/train/h"})
 
 
 def test_a_text_is_cut_at_a_line_and_known_by_what_is_in_it(tmp_path: Path) -> None:

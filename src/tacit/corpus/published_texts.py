@@ -54,27 +54,39 @@ def write_texts(
     """Write a published collection as JSON lines; ``field`` says what of a patent is its text."""
     counts, users = TextCounts(), set()
     with new_file(out) as handle:
-        for user, text in _texts(layout, source, field, counts):
+        for user, text in published_texts(layout, source, counts, field=field):
             users.add(_digest(user))
-            counts.documents += 1
             handle.write(json.dumps({"user": user, "text": text}, ensure_ascii=False).encode() + b"\n")
-        if not counts.documents:
-            raise CorpusError(f"{source}: holds no text; give the folder or file of a {layout} collection.")
     counts.users = len(users)
     return counts
 
 
-def _texts(
-    layout: TextLayout, source: Path, field: PatentField, counts: TextCounts
+def published_texts(
+    layout: TextLayout,
+    source: Path,
+    counts: TextCounts | None = None,
+    *,
+    field: PatentField = "description",
 ) -> Iterator[tuple[str, str]]:
+    """Users with their texts, one after the other; a source without any is refused in the end."""
+    counts = counts or TextCounts()
     match layout:
         case "bigpatent":
-            for row in _rows(source, counts, user="publication_number", text=field):
-                yield row.user, row.text
+            found = _patents(source, counts, field)
         case "reddit":
-            yield from _posts(source, counts)
+            found = _posts(source, counts)
         case "avocado":
-            yield from _messages(source, counts)
+            found = _messages(source, counts)
+    for one in found:
+        counts.documents += 1
+        yield one
+    if not counts.documents:
+        raise CorpusError(f"{source}: holds no text; give the folder or file of a {layout} collection.")
+
+
+def _patents(source: Path, counts: TextCounts, field: PatentField) -> Iterator[tuple[str, str]]:
+    for row in _rows(source, counts, user="publication_number", text=field):
+        yield row.user, row.text
 
 
 def _posts(source: Path, counts: TextCounts) -> Iterator[tuple[str, str]]:

@@ -2,9 +2,8 @@
 
 speakers      Shakespeare's speakers, some of those with enough speeches; every speech a document
 customersim   simulated dialogues, written here; users with little and with much text
-avocado       the Avocado collection as the LDC gives it: a zip of mail for each mailbox. A mail's author is
-              its sender, and a mail in several mailboxes is one document
-reddit        the Webis TLDR corpus: one line of JSON for each post
+avocado       the Avocado collection as the LDC gives it (`corpus/published_texts.py`)
+reddit        the Webis TLDR corpus, one line of JSON for each post
 
 Ground is what all Runs of a corpus and a seed stand on: the planted text, the canaries' manifest, and an
 untrained LSTM with the corpus's words. The corpus's text is the same for all seeds; the canaries, where they
@@ -13,20 +12,19 @@ stand, and the first weights are the seed's.
 
 from __future__ import annotations
 
-import email
-import email.policy
 import json
 import random
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tacit.corpus import CanaryManifest, CanaryPlan, SimulationPlan, draw_canaries, read_corpus, write_planted
 from tacit.corpus import simulate as simulated
+from tacit.corpus.published_texts import TextLayout, published_texts
 from tacit.experiments.stages import Workshop, text_mark
 from tacit.models.tokenizer import load_tokenizer
 from tacit.models.vocabulary import LSTMShape, build_word_tokenizer, create_lstm
@@ -164,37 +162,14 @@ def _customersim(_: Workshop, corpus: Mapping[str, Any]) -> Iterator[Row]:
         yield from ({USER: f"{one.user}-{dialogues}", TEXT: one.text} for one in simulated(plan))
 
 
-def _avocado(workshop: Workshop, corpus: Mapping[str, Any]) -> Iterator[Row]:
-    mailboxes = sorted(workshop.text(corpus["text"]).glob("*.zip"))
-    return _of_most_frequent(lambda: _mails(mailboxes), corpus)
+def _published(layout: TextLayout, workshop: Workshop, corpus: Mapping[str, Any]) -> Iterator[Row]:
+    source = workshop.text(corpus["text"])
 
+    def rows() -> Iterator[Row]:
+        for user, text in published_texts(layout, source):
+            yield {USER: user, TEXT: " ".join(text.split())}
 
-def _mails(mailboxes: Iterable[Path]) -> Iterator[Row]:
-    seen: set[int] = set()
-    for path in mailboxes:
-        with zipfile.ZipFile(path) as mailbox:
-            for name in sorted(mailbox.namelist()):
-                if not name.endswith("-EM.txt"):  # the others are attachments, contacts and appointments
-                    continue
-                mail = email.message_from_bytes(mailbox.read(name), policy=email.policy.compat32)
-                sender = email.utils.parseaddr(str(mail["From"] or ""))[1].lower()
-                body = " ".join(
-                    bytes(mail.get_payload(decode=True) or b"").decode("utf-8", "replace").split()
-                )
-                if sender and body and (mark := hash((sender, body))) not in seen:
-                    seen.add(mark)
-                    yield {USER: sender, TEXT: body}
-
-
-def _reddit(workshop: Workshop, corpus: Mapping[str, Any]) -> Iterator[Row]:
-    path = workshop.text(corpus["text"])
-
-    def posts() -> Iterator[Row]:
-        for post in _read_rows(path):
-            if post.get("author") not in (None, "[deleted]") and post.get("content"):
-                yield {USER: post["author"], TEXT: " ".join(post["content"].split())}
-
-    return _of_most_frequent(posts, corpus)
+    return _of_most_frequent(rows, corpus)
 
 
 def _of_most_frequent(rows: Callable[[], Iterator[Row]], corpus: Mapping[str, Any]) -> Iterator[Row]:
@@ -211,6 +186,6 @@ def _of_most_frequent(rows: Callable[[], Iterator[Row]], corpus: Mapping[str, An
 _KINDS: Final[Mapping[str, Callable[[Workshop, Mapping[str, Any]], Iterable[Row]]]] = {
     "speakers": _speakers,
     "customersim": _customersim,
-    "avocado": _avocado,
-    "reddit": _reddit,
+    "avocado": partial(_published, "avocado"),
+    "reddit": partial(_published, "reddit"),
 }

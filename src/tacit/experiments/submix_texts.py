@@ -13,7 +13,6 @@ published: a folder of gzipped JSON lines for each class, here the descriptions.
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 from collections.abc import Mapping
@@ -21,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.corpus.customersim import SimulationPlan, simulate
-from tacit.errors import InputError
+from tacit.corpus.published_texts import write_texts
 from tacit.experiments.stages import Workshop, mark_of, text_mark
-from tacit.files import new_file
 
 Text = Mapping[str, Any]
 
@@ -49,8 +47,7 @@ def corpus_of(workshop: Workshop, text: Text) -> dict[str, Any]:
         case "patents":
             return {"path": str(_some_rows(workshop, text)), "user": "number", "text": "abstract"}
         case "bigpatent":
-            path = _bigpatent(workshop, text)
-            return {"path": str(path), "user": "publication_number", "text": "description"}
+            return {"path": str(_bigpatent(workshop, text)), "user": "user", "text": "text"}
         case _:
             return {"path": str(_simulated(workshop, text)), "user": "user", "text": "text"}
 
@@ -98,21 +95,11 @@ def _some_rows(workshop: Workshop, text: Text) -> Path:
 
 
 def _bigpatent(workshop: Workshop, text: Text) -> Path:
-    """All files of a class as one; gigabytes, so line by line."""
+    """All files of a class as one."""
     source = workshop.text(text["folder"])
     path = workshop.folder / "texts" / f"bigpatent-{mark_of('bigpatent', text_key(workshop, text))}.jsonl"
-    if path.exists():
-        return path
-    files = sorted(source.glob("*.gz"))
-    if not files:
-        raise InputError(f"{source} holds no .gz file; give BigPatent's own layout, a folder for each class.")
-    with new_file(path) as handle:
-        for file in files:
-            with gzip.open(file, "rt", encoding="utf-8") as lines:
-                for line in lines:
-                    row = json.loads(line)
-                    kept = {name: row[name] for name in ("publication_number", "description")}
-                    handle.write(json.dumps(kept, ensure_ascii=False).encode() + b"\n")
+    if not path.exists():
+        write_texts("bigpatent", source, path)
     return path
 
 

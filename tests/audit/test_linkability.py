@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.attacks.author_probe import ProbeSettings, name_authors
+from tacit.attacks.author_probe import NamedAuthors, ProbeSettings, name_authors
 from tacit.audit import linkability_findings
 from tacit.audit.audited import split_texts
 from tacit.audit.auditing import audit_run
 from tacit.audit.comparison import compare_runs
 from tacit.audit.frontiers import methods_at
-from tacit.audit.linkability_findings import measure_linkability, order_p_value, share_of
+from tacit.audit.linkability_findings import (
+    ModelLinkability,
+    People,
+    measure_linkability,
+    order_p_value,
+)
 from tacit.audit.linkability_sets import AuthoredTexts, LinkabilitySet, texts_of_authors, whose_texts
 from tacit.audit.plans import AuditPlan
 from tacit.audit.record import AuditRecord, read_audit
@@ -105,8 +110,8 @@ def test_states_that_tell_nothing_are_measured_as_such(monkeypatch: pytest.Monke
         label=None,
         unseen=True,
         authors=5,
-        learnt=AuthoredTexts(texts[:60], each),
-        scored=AuthoredTexts(texts[60:], each),
+        learnt=AuthoredTexts(texts[:60], each, each),
+        scored=AuthoredTexts(texts[60:], each, each),
     )
     noise = rng.normal(size=(120, 40))
     monkeypatch.setattr(linkability_findings, "last_states", lambda *_, **__: noise)
@@ -118,13 +123,29 @@ def test_states_that_tell_nothing_are_measured_as_such(monkeypatch: pytest.Monke
 def test_intervals_are_over_authors() -> None:
     authors = np.repeat(np.arange(25), 4)
     right = np.repeat(np.arange(25) % 2 == 0, 4)  # all of an author's texts, or none
-    found = share_of(right, authors, confidence=0.95)
+    found = People(authors, "authors").share_of(right, confidence=0.95)
     assert found.method == "bootstrap over 25 authors"
     assert found.value == 0.52
     assert found.high - found.low > 0.3  # a hundred independent texts would have 0.2
-    few = share_of(right[:40], authors[:40], confidence=0.95)
+    few = People(authors[:40], "authors").share_of(right[:40], confidence=0.95)
     assert few.method.startswith("Hoeffding, 10 authors")
     assert few.high - few.low > 0.5
+
+
+def test_a_label_of_two_values_is_judged_by_the_users_who_have_them() -> None:
+    """Two labels alone could not be resampled: the interval was from 0 to 1, whatever was found."""
+    users, labels = np.repeat(np.arange(30), 4), np.repeat(np.arange(30) % 2, 4)
+    texts = AuthoredTexts([[0]] * 120, labels, users)
+    scores = np.stack([labels == 0, labels == 1], axis=1) + 0.0
+    scores[:24] = scores[:24, ::-1]  # of six users the probe names the other label
+    told = {}
+    for label in (None, "place"):
+        found = LinkabilitySet(texts, texts, authors=2, label=label, unseen=True)
+        told[label] = ModelLinkability.of(NamedAuthors(scores, ""), found, confidence=0.95, seed=0).accuracy
+    assert told[None].method.startswith("Hoeffding, 2 authors")
+    assert told["place"].method == "bootstrap over 30 users"
+    assert told["place"].value == told[None].value == 0.8
+    assert 0.55 < told["place"].low < told["place"].high < 1.0
 
 
 # Sets
@@ -267,6 +288,10 @@ def test_a_column_says_whose_a_text_is(
     by_user, _ = linkability_of(plain)
     assert (by_user["label"], by_user["authors"]) == (None, 7)
     by_place, _ = linkability_of(plain, AuditPlan(**{**vars(PLAN), "label": "place"}))
+    assert by_place["run"]["accuracy"]["method"].startswith("Hoeffding, 7 users")
+    few, _ = linkability_of(plain, AuditPlan(**{**vars(PLAN), "label": "place", "authors": 3}))
+    # Three of them have as many texts in all as eight authors would.
+    assert few["learnt"] == 3 * 6 < by_place["learnt"] <= 8 * 6
     names = ("label", "authors", "learnt", "scored", "unseen", "chance")
     assert [by_place[name] for name in names] == [section[name] for name in names]
     monkeypatch.setattr("tacit.audit.model_audit.load_trained", lambda *_, **__: pytest.fail("it was loaded"))

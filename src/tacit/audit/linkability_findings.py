@@ -15,7 +15,8 @@ What holds:
 * ``accuracy`` is the share of scored texts whose author is named. Texts of one author are alike: intervals
   resample authors, not texts (with fewer than twenty authors Hoeffding's, which are wide and hold). They are
   about other texts by such authors, for this probe, and for as many authors: among more, accuracy is lower.
-* A difference is of the same texts, author by author.
+  Where a label is named, which has few values, they resample the users whose texts are scored.
+* A difference is of the same texts, author by author (or user by user).
 """
 
 from __future__ import annotations
@@ -39,6 +40,34 @@ _CELLS: Final = 4_000_000  # of one block of drawn orders: bounds memory
 
 
 @dataclass(frozen=True)
+class People:
+    """Whose each scored text is, and what they are called: who is resampled."""
+
+    codes: IntArray = field(repr=False)
+    called: str
+
+    @classmethod
+    def of(cls, found: LinkabilitySet) -> People:
+        """Authors; users where a label is named, of which there may be two."""
+        if found.label is None:
+            return cls(found.scored.authors, "authors")
+        return cls(found.scored.users, "users")
+
+    def share_of(self, right: BoolArray, *, confidence: float) -> Estimate:
+        """The share of texts that are right."""
+        return self.mean_of(right.astype(np.float64), least=0.0, confidence=confidence)
+
+    def mean_of(self, values: FloatArray, *, least: float, confidence: float) -> Estimate:
+        """The mean over texts; those of one are drawn together."""
+        counts = np.bincount(self.codes)
+        there = counts > 0
+        means = np.bincount(self.codes, values)[there] / counts[there]
+        return bounded_mean(
+            means, least=least, most=1.0, of=self.called, weights=counts[there], confidence=confidence
+        )
+
+
+@dataclass(frozen=True)
 class ModelLinkability:
     """What a probe finds in one model's states."""
 
@@ -50,14 +79,15 @@ class ModelLinkability:
 
     @classmethod
     def of(
-        cls, named: NamedAuthors, authors: IntArray, count: int, *, confidence: float, seed: int
+        cls, named: NamedAuthors, found: LinkabilitySet, *, confidence: float, seed: int
     ) -> ModelLinkability:
         """Judge what the probe named against who wrote the texts."""
+        authors, people = found.scored.authors, People.of(found)
         right = named.named == authors
         return cls(
-            accuracy=share_of(right, authors, confidence=confidence),
-            among_first=share_of(named.among(FIRST, authors), authors, confidence=confidence)
-            if count > FIRST
+            accuracy=people.share_of(right, confidence=confidence),
+            among_first=people.share_of(named.among(FIRST, authors), confidence=confidence)
+            if found.authors > FIRST
             else None,
             p_value=order_p_value(named.named, authors, seed=seed),
             probe=named.probe,
@@ -107,9 +137,7 @@ class LinkabilityFinding:
 
     def _above(self, other: ModelLinkability) -> Estimate:
         difference = self.run.right.astype(np.float64) - other.right
-        return _mean_over_authors(
-            difference, self.found.scored.authors, least=-1.0, confidence=self.confidence
-        )
+        return People.of(self.found).mean_of(difference, least=-1.0, confidence=self.confidence)
 
 
 def measure_linkability(
@@ -130,26 +158,10 @@ def measure_linkability(
         both = last_states([*found.learnt.sequences, *found.scored.sequences], model, progress=progress)
         learnt, scored = np.split(both, [len(found.learnt)])
         named = name_authors(learnt, found.learnt.authors, scored, settings=probe)
-        return ModelLinkability.of(
-            named, found.scored.authors, found.authors, confidence=confidence, seed=seed
-        )
+        return ModelLinkability.of(named, found, confidence=confidence, seed=seed)
 
     beside = None if control is None else probed(control)
     return LinkabilityFinding(found, probed(run), probed(public), beside, confidence)
-
-
-def share_of(right: BoolArray, authors: IntArray, *, confidence: float) -> Estimate:
-    """The share of texts that are right; authors are resampled."""
-    return _mean_over_authors(right.astype(np.float64), authors, least=0.0, confidence=confidence)
-
-
-def _mean_over_authors(values: FloatArray, authors: IntArray, *, least: float, confidence: float) -> Estimate:
-    counts = np.bincount(authors)
-    there = counts > 0
-    means = np.bincount(authors, values)[there] / counts[there]
-    return bounded_mean(
-        means, least=least, most=1.0, of="authors", weights=counts[there], confidence=confidence
-    )
 
 
 def order_p_value(named: IntArray, authors: IntArray, *, seed: int, draws: int = _DRAWS) -> float:

@@ -7,7 +7,8 @@ that the model saw all of it.
 A text counts once, wherever it stands and whoever wrote it; held-out text that training saw as well is left
 out. Planted canaries are left out, too: their repetitions would name their author without any style. Authors
 are drawn at random where there are more than asked for, and so are the texts of each, so that authors have
-about as many each and chance is close to one in M.
+about as many each and chance is close to one in M. Where a label is named that has few values, more texts of
+each are drawn, as many in all as of authors.
 """
 
 from __future__ import annotations
@@ -37,10 +38,15 @@ _BY_AUTHOR = dict[str, list[int]]
 
 @dataclass(frozen=True, repr=False)
 class AuthoredTexts:
-    """Token ids that a model reads of each text, start token included, and whose the text is."""
+    """Token ids that a model reads of each text, start token included, and whose the text is.
+
+    authors  what the probe names, numbered from 0: users, or the values of a label
+    users    who wrote each, whatever is named: texts of one user are alike
+    """
 
     sequences: Sequence[Sequence[int]]
     authors: IntArray
+    users: IntArray
 
     def __len__(self) -> int:
         """Number of texts."""
@@ -138,12 +144,16 @@ def texts_of_authors(
     places = np.sort(rng.permutation(len(able))[: plan.authors])
     chosen = [able[place] for place in places]
     block_size = min(recipe.training.block_size, context)
+    # A label may have two values, and a probe that learns from forty texts tells little: as many in all.
+    each = plan.author_texts
+    if labels.column is not None:
+        each = max(each, plan.authors * each // len(chosen))
 
     def drawn(corpus: UserCorpus, by_author: _BY_AUTHOR) -> AuthoredTexts:
         numbers = {
             int(document): number
             for number, author in enumerate(chosen)
-            for document in rng.permutation(by_author[author])[: plan.author_texts]
+            for document in rng.permutation(by_author[author])[:each]
         }
         return _read(corpus, numbers, public, block_size)
 
@@ -209,5 +219,6 @@ def _read(corpus: UserCorpus, numbers: dict[int, int], public: PublicModel, bloc
             int(encoded.piece_document[piece]): piece for piece in np.flatnonzero(encoded.labels > 0).tolist()
         }
         sequences = [[encoded.start_token, *encoded.piece(piece)[:-1].tolist()] for piece in last.values()]
-    authors = [numbers[int(documents[document])] for document in last]
-    return AuthoredTexts(sequences, np.array(authors, dtype=np.int64))
+    found = documents[list(last)]
+    authors = np.array([numbers[int(document)] for document in found], dtype=np.int64)
+    return AuthoredTexts(sequences, authors, corpus.user_codes()[found].astype(np.int64))

@@ -44,7 +44,8 @@ class AuditPlan:
     donors      documents whose secrets stand in for those of training lines, which tests nothing; None: the
                 two sides of the split stand in for each other
     authors     authors among whom a probe tells by a model's states, at most; 0 leaves linkability out
-    author_texts  texts of each that it learns from, and on which it is scored, of either at most
+    author_texts  texts of each that it learns from, and on which it is scored, of either at most; of a label
+                with few values as many more as make up for them, `authors` times as many in all
     label       the corpus's column that says whose a text is; None: the recipe's, or the user
     groups      how groups of texts are formed, and how many
     primary     the membership score that is looked at first; what decides is fixed beforehand

@@ -86,6 +86,11 @@ def test_lambda_follows_its_schedule(schedule: str, expected: list[float]) -> No
     assert weight_at(section, 0, 1) in (0.0, 3.0)  # a run of one step divides by nothing
 
 
+def test_lambda_may_rise_to_the_end() -> None:
+    section = RegularisationSection.model_validate({"lambda": 2.0, "schedule": "linear", "ramp": 1})
+    assert [weight_at(section, step, 4) for step in range(5)] == pytest.approx([0, 0.5, 1.0, 1.5, 2.0])
+
+
 @pytest.mark.parametrize("method", ["adversarial"])
 def test_without_weight_it_is_plain_fine_tuning_bit_for_bit(
     tiny_transformer: Path, corpus: Path, tmp_path: Path, method: str
@@ -299,6 +304,32 @@ def test_one_author_is_refused_with_the_remedy(tiny_lstm: Path, tmp_path: Path) 
     assert not list(tmp_path.glob("run*"))
 
 
+@pytest.mark.parametrize(
+    ("texts", "regularisation", "remedy"),
+    [
+        # Two short texts of an author stand in one row, and the auxiliary batch has other rows.
+        (2, {"pairs": "second"}, r"training\.block_size, or set regularisation\.pairs=batch"),
+        (1, {"pairs": "second"}, "two texts of an author"),
+        (1, {"pairs": "batch"}, "two texts of an author"),
+    ],
+    ids=str,
+)
+def test_triplets_that_could_change_nothing_are_refused(
+    tiny_transformer: Path, tmp_path: Path, texts: int, regularisation: dict[str, Any], remedy: str
+) -> None:
+    """Pairs of different authors alone have no gradient: the Run would be called what it is not."""
+    rows = [(user, text) for turn, (user, text) in enumerate(DOCUMENTS) if turn % 4 < texts]
+    path = write_documents(tmp_path / "few.jsonl", rows)
+    changes = {"regularisation": regularisation, "training": {"block_size": 128}}
+    recipe = recipe_for(tiny_transformer, path, tmp_path / "run", "triplet", **changes)
+    for refused in (plan_training, train_regularised):
+        with pytest.raises(CorpusError, match=remedy):
+            refused(recipe)
+    assert not list(tmp_path.glob("run*"))
+    printed = {**changes, "regularisation": {**regularisation, "lambda": 1e-6, "paper_eq4": True}}
+    assert plan_training(recipe_for(tiny_transformer, path, tmp_path / "run", "triplet", **printed)).steps
+
+
 def test_a_label_column_stands_in_for_users(tiny_lstm: Path, tmp_path: Path) -> None:
     path = tmp_path / "labelled.jsonl"
     rows = [
@@ -313,6 +344,38 @@ def test_a_label_column_stands_in_for_users(tiny_lstm: Path, tmp_path: Path) -> 
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(CorpusError, match=r"line 5: has no usable value of regularisation\.label='place'"):
         train_regularised(recipe_for(tiny_lstm, path, tmp_path / "again", "adversarial", **changes))
+
+
+@pytest.mark.parametrize("by", ["within", "user"])
+def test_held_out_text_that_an_audit_will_ask_for_has_its_label_before_training(
+    tiny_lstm: Path, tmp_path: Path, by: str
+) -> None:
+    """The audit scores held-out text of the same authors by the label, and found out after training."""
+    path = tmp_path / "labelled.jsonl"
+    rows = [{"user": who, "text": text, "place": f"place-{who[-1]}"} for who, text in DOCUMENTS]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = {"regularisation": {"label": "place"}, "held_out": {"share": 0.4, "by": by, "seed": 1}}
+    recipe = recipe_for(tiny_lstm, path, tmp_path / "run", "triplet", **changes)
+    prepared = prepare(recipe, tmp_path, Silent())
+    assert prepared.corpus.held_out is not None
+    held_out = len(set(prepared.corpus.held_out.user_codes().tolist()))
+    for row in prepared.corpus.held_out.row_numbers():
+        del rows[row]["place"]
+    prepared.corpus.whole.close()
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if by == "within":
+        with pytest.raises(CorpusError, match=r"no usable value of regularisation\.label='place'"):
+            plan_training(recipe)
+    else:  # users of whom nothing is learnt need no label
+        assert plan_training(recipe).authors == 5 - held_out
+
+
+def test_a_label_that_is_the_text_itself_is_refused_as_such(
+    tiny_lstm: Path, corpus: Path, tmp_path: Path
+) -> None:
+    changes = {"regularisation": {"label": "text"}}
+    with pytest.raises(CorpusError, match=r"regularisation\.label='text' names the text itself"):
+        train_regularised(recipe_for(tiny_lstm, corpus, tmp_path / "run", "triplet", **changes))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from tacit.recipes.fields import Count, Flag, Name, Real, Section, Share
+from tacit.recipes.fields import Count, Flag, Name, Real, Section
 
 # Relative distances give gradients of the order of one over the distance: triplets need far less weight than
 # a discriminator, and at 1 a small model hardly learns.
@@ -34,7 +34,7 @@ class RegularisationSection(Section):
 
     weight: Annotated[Real, Field(ge=0, le=1e6)] = Field(default=1.0, alias="lambda")
     schedule: Literal["constant", "linear", "sigmoid"] = "constant"
-    ramp: Share = 0.5
+    ramp: Annotated[Real, Field(gt=0, le=1)] = 0.5
     label: Name | None = None
     batches: Literal["user", "mixed"] = "user"
     hidden: Annotated[Count, Field(le=10**6)] = 1000

@@ -80,6 +80,10 @@ def read_labels(
     named = named or f"regularisation.label='{label}'"
     if is_screened(section):
         section = section.model_copy(update={"text": section.text or "text", "format": "jsonl"})
+    if label in (section.text, section.messages):
+        raise CorpusError(
+            f"{section.path}: {named} names the text itself; name a column that says whose a text is."
+        )
     # The label in the user's place: every format can read it.
     source = replace(source_of(section), user=label)
     if format_of(source) == "text":

@@ -7,10 +7,12 @@ together; what another attacker finds is measured, never proven, and the Run say
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import torch
 
+from tacit.errors import CorpusError
 from tacit.privacy import Guarantee
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe, RegularisationSection
@@ -26,6 +28,8 @@ from tacit.training.next_token import NextTokenTask
 from tacit.training.preparation import Prepared, prepare
 from tacit.training.regularisers import Adversary, Regulariser, Triplet
 from tacit.training.schedule import Schedule
+
+_PAIR: Final = 2  # of some author, or triplets have nothing to move apart
 
 
 def train_regularised(recipe: Recipe, *, resume: bool = False, progress: Progress | None = None) -> Run:
@@ -96,10 +100,16 @@ def section_of(recipe: Recipe) -> RegularisationSection:
 
 def authors_for(prepared: Prepared) -> Authors:
     """Whose the training text is, by user or by the recipe's label."""
-    recipe, train = prepared.recipe, prepared.corpus.train
+    recipe, corpus = prepared.recipe, prepared.corpus
     label = section_of(recipe).label
-    labels = None if label is None else read_labels(recipe.corpus, label, train)
-    return authors_of(train, prepared.encoded, labels)
+    if label is None:
+        return authors_of(corpus.train, prepared.encoded)
+    # An audit scores held-out text of the same authors: what it would refuse is refused before training.
+    within = recipe.held_out is not None and recipe.held_out.by == "within"
+    needed = corpus.whole if within else corpus.train
+    of_row = dict(zip(needed.row_numbers().tolist(), read_labels(recipe.corpus, label, needed), strict=True))
+    labels = [of_row[row] for row in corpus.train.row_numbers().tolist()]
+    return authors_of(corpus.train, prepared.encoded, labels)
 
 
 def _needs_rows_by_author(recipe: Recipe) -> bool:
@@ -124,7 +134,7 @@ def schedule_for(prepared: Prepared, authors: Authors, seed: int) -> Schedule:
     recipe, section = prepared.recipe, section_of(prepared.recipe)
     if not _needs_rows_by_author(recipe):
         return Schedule(prepared.rows, recipe.training, seed)
-    return AuthorSchedule(
+    schedule = AuthorSchedule(
         prepared.rows,
         recipe.training,
         seed,
@@ -132,6 +142,25 @@ def schedule_for(prepared: Prepared, authors: Authors, seed: int) -> Schedule:
         batches=section.batches,
         two_authors=recipe.method == "triplet" and section.pairs == "batch",
     )
+    if recipe.method == "triplet" and not section.paper_eq4:
+        _require_pairs_of_an_author(schedule, authors, section)
+    return schedule
+
+
+def _require_pairs_of_an_author(
+    schedule: AuthorSchedule, authors: Authors, section: RegularisationSection
+) -> None:
+    """Pairs of different authors alone have no gradient: the Run would be called what it is not."""
+    if int(np.bincount(authors.of_piece[authors.teaches]).max()) < _PAIR:
+        raise CorpusError(
+            "No two texts of an author are in training, and triplets without them change nothing; give more "
+            "text of each, name another column with regularisation.label, or set method=adversarial."
+        )
+    if section.pairs == "second" and int(np.bincount(schedule.row_authors).max()) < _PAIR:
+        raise CorpusError(
+            "Every author's texts fit into one row, and regularisation.pairs=second compares rows; lower "
+            "training.block_size, or set regularisation.pairs=batch."
+        )
 
 
 def regulariser_for(

@@ -57,6 +57,8 @@ soak: $(READY) tools
 bench: $(READY)
 	for name in corpus_memory finetune_throughput ensemble_training ensemble_decode mixing screening dp_step exposure membership ledger service; do \
 	  echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+	@echo "== tacit experiment reg-overhead"
+	@work=$$(mktemp -d) && $(BIN)/tacit experiment reg-overhead --work $$work; found=$$?; rm -rf $$work; exit $$found
 	@echo "Utility on your own text: $(BIN)/python benchmarks/submix_utility.py --help"
 
 clean:

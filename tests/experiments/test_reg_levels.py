@@ -12,6 +12,7 @@ from tacit.experiments.reg_ground import DP_SGD, UNMITIGATED, Place, settings_of
 from tacit.experiments.reg_levels import (
     Between,
     Level,
+    Levels,
     above_zero,
     at,
     at_most,
@@ -23,6 +24,7 @@ from tacit.experiments.reg_levels import (
     with_seeds,
     within,
 )
+from tacit.experiments.reg_words import findings_of_pairs
 from tacit.statistics import Estimate
 
 
@@ -138,21 +140,32 @@ def test_both_perplexities_are_ones_that_all_methods_and_seeds_reach() -> None:
         for method in settings["methods"]:
             ends = (400.0, 100.0) if method != DP_SGD else (300.0 + seed, 150.0)
             outcomes[Place("customersim", seed).name_of(method)] = {"runs": [outcome(one) for one in ends]}
-    levels = levels_of(settings, outcomes, "customersim")
+    levels = levels_of(settings, outcomes, "customersim", list(settings["methods"]))
     assert [level.name for level in levels] == ["high", "low"]
     assert levels[0].perplexity == pytest.approx(150 ** (1 / 4) * 301 ** (3 / 4))
     assert levels[1].perplexity == pytest.approx(150 ** (3 / 4) * 301 ** (1 / 4))
     assert all(len(level.methods[UNMITIGATED]) == len(settings["seeds"]) for level in levels)
 
 
-def test_methods_without_a_common_perplexity_are_not_compared() -> None:
+def test_methods_without_a_common_perplexity_are_compared_where_two_have_one() -> None:
     settings = settings_of("tiny")
     outcomes: dict[str, Any] = {}
     for seed in settings["seeds"]:
         for method in settings["methods"]:
             ends = (400.0, 300.0) if method == DP_SGD else (200.0, 100.0)
             outcomes[Place("customersim", seed).name_of(method)] = {"runs": [outcome(one) for one in ends]}
-    assert levels_of(settings, outcomes, "customersim") == []
+    levels = Levels(settings, outcomes)
+    assert levels.common == {"customersim": []}
+    assert levels.of_pair("customersim", "triplet", DP_SGD) == []
+    # One narrow frontier takes away what it is compared in, and no more.
+    high, low = levels.of_pair("customersim", "triplet", UNMITIGATED)
+    assert (high.told, low.told) == ("high perplexity (168)", "low perplexity (119)")
+    assert set(high.methods) == {"triplet", UNMITIGATED}
+    pairs = [("triplet", DP_SGD), ("triplet", UNMITIGATED)]
+    one, other = findings_of_pairs(levels, pairs, "{} leaks less than {}.", lambda *_: LOW, "bits")
+    assert (one.outcome, one.here) == ("undecided", "No perplexity is common to the two.")
+    assert other.outcome == "holds"
+    assert other.here.endswith("bits at the low perplexity (119).")
     lost = {"diverged": "the loss is not finite"}
     outcomes[Place("customersim", 1).name_of(DP_SGD)] = {"runs": [lost, lost]}
-    assert levels_of(settings, outcomes, "customersim") == []
+    assert levels_of(settings, outcomes, "customersim", list(settings["methods"])) == []

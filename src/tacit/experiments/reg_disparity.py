@@ -8,7 +8,7 @@ which learnt for less, among them: it tells what a higher perplexity alone does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -22,8 +22,8 @@ from tacit.experiments.reg_ground import (
     settings_of,
     stages_of,
 )
-from tacit.experiments.reg_levels import Level, above_zero, with_seeds
-from tacit.experiments.reg_words import CAVEATS, METHODS, conditions, findings_of_pairs, levels_by_corpus
+from tacit.experiments.reg_levels import Level, Levels, above_zero, with_seeds
+from tacit.experiments.reg_words import CAVEATS, METHODS, NO_LEVEL, conditions, findings_of_pairs
 from tacit.experiments.results import Chart, Finding, Point, Series, Table
 from tacit.report.words import estimate
 from tacit.statistics import Estimate, bootstrap_over_users
@@ -34,7 +34,7 @@ _PAPER: Final = {"regularised": 7.0, DP_SGD: 29.0}  # section 3, points of perpl
 
 
 def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
-    levels = levels_by_corpus(settings, outcomes)
+    levels = Levels(settings, outcomes)
     return Conclusion(
         conditions=conditions(settings, outcomes, levels),
         tables=(_table(levels), _differences(levels)),
@@ -54,7 +54,7 @@ def _gap(level: Level, one: str, other: str) -> Estimate:
     return level.disparity(one, other).gap
 
 
-def _findings(levels: Mapping[str, Sequence[Level]]) -> Iterator[Finding]:
+def _findings(levels: Levels) -> Iterator[Finding]:
     yield from findings_of_pairs(
         levels,
         [(one, DP_SGD) for one in REGULARISED],
@@ -63,12 +63,12 @@ def _findings(levels: Mapping[str, Sequence[Level]]) -> Iterator[Finding]:
         _gap,
         "points",
     )
-    for corpus, found in levels.items():
-        gaps = {level: level.disparity(DP_SGD).gap for level in found}
-        told = "; ".join(f"{estimate(gap)} at the {level.name} perplexity" for level, gap in gaps.items())
+    for corpus in levels.corpora:
+        gaps = {level: level.disparity(DP_SGD).gap for level in levels.of_pair(corpus, DP_SGD, UNMITIGATED)}
+        told = "; ".join(f"{estimate(gap)} at the {level.told}" for level, gap in gaps.items())
         yield Finding(
             claim=f"On {corpus}, DP-SGD costs users with fewest texts more than users with most.",
-            here=f"The gap is {told}." if told else "No perplexity is common to all methods.",
+            here=f"The gap is {told}." if told else NO_LEVEL,
             outcome=above_zero(list(gaps.values())),
         )
     yield from findings_of_pairs(
@@ -80,9 +80,9 @@ def _findings(levels: Mapping[str, Sequence[Level]]) -> Iterator[Finding]:
     )
 
 
-def _table(levels: Mapping[str, Sequence[Level]]) -> Table:
+def _table(levels: Levels) -> Table:
     rows = []
-    for corpus, found in levels.items():
+    for corpus, found in levels.common.items():
         for level in found:
             for method, shown in METHODS.items():
                 one = level.disparity(method)
@@ -102,16 +102,16 @@ def _table(levels: Mapping[str, Sequence[Level]]) -> Table:
     )
 
 
-def _differences(levels: Mapping[str, Sequence[Level]]) -> Table:
+def _differences(levels: Levels) -> Table:
+    pairs = [
+        (one, other) for other in (DP_SGD, UNMITIGATED) for one in (*REGULARISED, DP_SGD) if one != other
+    ]
     rows = []
-    for corpus, found in levels.items():
-        for level in found:
-            for other in (DP_SGD, UNMITIGATED):
-                for one in (*REGULARISED, DP_SGD):
-                    if one != other:
-                        both = level.disparity(one, other)
-                        name = f"{METHODS[one]} − {METHODS[other]}"
-                        rows.append((corpus, level.name, name, both.gap, both.slope))
+    for corpus in levels.corpora:
+        for one, other in pairs:
+            for level in levels.of_pair(corpus, one, other):
+                both = level.disparity(one, other)
+                rows.append((corpus, level.told, f"{METHODS[one]} − {METHODS[other]}", both.gap, both.slope))
     return Table(
         title="Differences at the same perplexity, user by user",
         columns=("corpus", "perplexity", "", "gap", "slope"),
@@ -119,8 +119,8 @@ def _differences(levels: Mapping[str, Sequence[Level]]) -> Table:
     )
 
 
-def _charts(levels: Mapping[str, Sequence[Level]]) -> Iterator[Chart]:
-    for corpus, found in levels.items():
+def _charts(levels: Levels) -> Iterator[Chart]:
+    for corpus, found in levels.common.items():
         for level in found:
             yield Chart(
                 name=f"{corpus}-{level.name}",

@@ -8,7 +8,7 @@ what decided the default of triplet training: pairs within the batch beside a se
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tacit.experiments.experiment import Conclusion, Experiment, Outcomes, Settings
@@ -22,7 +22,7 @@ from tacit.experiments.reg_ground import (
     settings_of,
     stages_of,
 )
-from tacit.experiments.reg_levels import Level, at_most, mean_over, within
+from tacit.experiments.reg_levels import Level, Levels, at_most, mean_over, within
 from tacit.experiments.reg_words import (
     CAVEATS,
     METHODS,
@@ -30,7 +30,6 @@ from tacit.experiments.reg_words import (
     Difference,
     conditions,
     findings_of_pairs,
-    levels_by_corpus,
     rungs_of,
     runs_table,
 )
@@ -79,7 +78,7 @@ def _most(level: Level, method: str) -> float:
 
 
 def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
-    levels = levels_by_corpus(settings, outcomes)
+    levels = Levels(settings, outcomes)
     return Conclusion(
         conditions=conditions(settings, outcomes, levels),
         tables=(
@@ -90,11 +89,15 @@ def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
         ),
         charts=tuple(_charts(settings, levels)),
         findings=tuple(_findings(settings, levels)),
-        caveats=CAVEATS,
+        caveats=(
+            *CAVEATS,
+            "Where a probe names no more authors from the unmitigated model's states than chance, there is "
+            "nothing for a regulariser to hide, and none can be better.",
+        ),
     )
 
 
-def _findings(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Iterator[Finding]:
+def _findings(settings: Settings, levels: Levels) -> Iterator[Finding]:
     ladder = sorted({rung for corpus in settings["corpora"] for rung in rungs_of(settings, corpus)})
     often, seldom = [one for one in ladder if one > OFTEN], [one for one in ladder if one <= OFTEN]
 
@@ -141,7 +144,7 @@ def _findings(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Iter
     )
 
 
-def _exposures(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Table:
+def _exposures(settings: Settings, levels: Levels) -> Table:
     ladder = sorted({rung for corpus in settings["corpora"] for rung in rungs_of(settings, corpus)})
     rows = [
         (
@@ -153,7 +156,7 @@ def _exposures(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Tab
                 for one in ladder
             ),
         )
-        for corpus, found in levels.items()
+        for corpus, found in levels.common.items()
         for level in found
         for method in METHODS
     ]
@@ -164,15 +167,15 @@ def _exposures(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Tab
     )
 
 
-def _differences(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Table:
+def _differences(settings: Settings, levels: Levels) -> Table:
     rows = []
-    for corpus, found in levels.items():
+    for corpus in levels.corpora:
         rungs = rungs_of(settings, corpus)
         parts = [[one for one in rungs if one <= OFTEN], [one for one in rungs if one > OFTEN]]
-        for level in found:
-            for one, other in _COMPARED:
+        for one, other in _COMPARED:
+            for level in levels.of_pair(corpus, one, other):
                 told = [exposure_difference(level, one, other, part) for part in parts]
-                rows.append((corpus, level.name, f"{METHODS[one]} − {METHODS[other]}", *told))
+                rows.append((corpus, level.told, f"{METHODS[one]} − {METHODS[other]}", *told))
     return Table(
         title="Differences of exposure in bits",
         columns=("corpus", "perplexity", "", f"up to {OFTEN}x", f"more than {OFTEN}x"),
@@ -180,7 +183,7 @@ def _differences(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> T
     )
 
 
-def _linkability(levels: Mapping[str, Sequence[Level]]) -> Table:
+def _linkability(levels: Levels) -> Table:
     return Table(
         title="Share of an author's held-out texts that a fresh probe names",
         columns=("corpus", "perplexity", *METHODS.values(), "one of all authors"),
@@ -191,14 +194,14 @@ def _linkability(levels: Mapping[str, Sequence[Level]]) -> Table:
                 *(named(level, method) for method in METHODS),
                 1 / level.of_each(UNMITIGATED, "named").shape[1],
             )
-            for corpus, found in levels.items()
+            for corpus, found in levels.common.items()
             for level in found
         ),
     )
 
 
-def _charts(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Iterator[Chart]:
-    for corpus, found in levels.items():
+def _charts(settings: Settings, levels: Levels) -> Iterator[Chart]:
+    for corpus, found in levels.common.items():
         for level in found:
             yield Chart(
                 name=f"{corpus}-{level.name}",

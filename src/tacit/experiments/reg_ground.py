@@ -68,7 +68,9 @@ def _small() -> Settings:
         # Of whole words sixty thousand teach nothing: with more of them perplexities stay above a thousand.
         "model": {"layers": 2, "hidden": 200, "tied": True, "vocabulary": 1000},
         "training": {"block_size": 32, "batch_size": 32, "learning_rate": 0.003},
-        "methods": _methods(epochs, weights={"adversarial": 3.0, "triplet": 0.3}, noises=[0.005, 0.03, 0.15]),
+        # Adversarial: the product's default. At 3 its third Run predicted worse than its second, and no
+        # perplexity was common to all methods.
+        "methods": _methods(epochs, weights={"adversarial": 1.0, "triplet": 0.3}, noises=[0.005, 0.03, 0.15]),
         "exposure": {"budget": 5000, "samples": 2000},
         "probe": {"penalties": [1.0, 0.1], "hidden": 0},
         "minutes": 0.7,

@@ -3,7 +3,7 @@
 Between two Runs of a method everything is interpolated over log(perplexity), as `tacit compare` does. Of Runs
 that learnt for longer than was best for the method's perplexity, and of noise that made it better, nothing is
 used. The two perplexities lie a quarter and three quarters of the way through what all methods reach with
-every seed.
+every seed. Where there is no such perplexity, two methods are compared at two that both of them reach.
 
 Intervals are of two parts, added as independent: one for who the users (the authors) are, from resampling
 them with all seeds together; one for training, canaries and first weights, which every seed has of its own,
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
@@ -47,13 +48,18 @@ class Between:
         return (1 - self.share) * one + self.share * other
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is itself alone, so that what is told of it can be kept by it
 class Level:
     """One perplexity, and every method there: a :class:`Between` for each seed."""
 
     name: str
     perplexity: float
     methods: Mapping[str, Sequence[Between]] = field(repr=False)
+
+    @property
+    def told(self) -> str:
+        """As a sentence has it."""
+        return f"{self.name} perplexity ({self.perplexity:.0f})"
 
     def of_canaries(self, method: str, name: str, rungs: Iterable[int]) -> FloatArray:
         """Of each seed and user, the mean over the user's canaries with some numbers of repetitions."""
@@ -85,11 +91,36 @@ def _by_carrier(outcome: Outcome, values: FloatArray, rungs: set[int]) -> FloatA
     )
 
 
-def levels_of(settings: Settings, outcomes: Outcomes, corpus: str) -> list[Level]:
-    """The two perplexities of a corpus; none where no perplexity is common to all methods and seeds."""
+@dataclass(frozen=True)
+class Levels:
+    """Every corpus's two perplexities."""
+
+    settings: Settings = field(repr=False)
+    outcomes: Outcomes = field(repr=False)
+
+    @cached_property
+    def common(self) -> dict[str, list[Level]]:
+        """Those that all methods reach, by corpus; one narrow frontier may leave none."""
+        return {corpus: self._of(corpus, tuple(self.settings["methods"])) for corpus in self.corpora}
+
+    @property
+    def corpora(self) -> list[str]:
+        """All of them."""
+        return list(self.settings["corpora"])
+
+    def of_pair(self, corpus: str, one: str, other: str) -> list[Level]:
+        """The common ones; where there are none, those that both of these methods reach."""
+        return self.common[corpus] or self._of(corpus, (one, other))
+
+    def _of(self, corpus: str, methods: Sequence[str]) -> list[Level]:
+        return levels_of(self.settings, self.outcomes, corpus, methods)
+
+
+def levels_of(settings: Settings, outcomes: Outcomes, corpus: str, methods: Sequence[str]) -> list[Level]:
+    """Two perplexities of a corpus that these methods reach with every seed; none where there are none."""
     frontiers = {
         (method, seed): frontier(outcomes, corpus, seed, method)
-        for method in settings["methods"]
+        for method in methods
         for seed in settings["seeds"]
     }
     if not all(frontiers.values()):
@@ -98,24 +129,15 @@ def levels_of(settings: Settings, outcomes: Outcomes, corpus: str) -> list[Level
     most = min(perplexity_of(points[0]) for points in frontiers.values())
     if least >= most:
         return []
-    return [
-        _level(name, least ** (1 - share) * most**share, frontiers, settings)
-        for name, share in LEVELS.items()
-    ]
+    return [_level(name, least ** (1 - share) * most**share, frontiers) for name, share in LEVELS.items()]
 
 
-def _level(
-    name: str,
-    perplexity: float,
-    frontiers: Mapping[tuple[str, int], Sequence[Outcome]],
-    settings: Settings,
-) -> Level:
+def _level(name: str, perplexity: float, frontiers: Mapping[tuple[str, int], Sequence[Outcome]]) -> Level:
     methods: dict[str, list[Between]] = {}
-    for method in settings["methods"]:
-        for seed in settings["seeds"]:
-            found = at(frontiers[method, seed], perplexity)
-            assert found is not None  # noqa: S101 - the perplexity is one that all reach
-            methods.setdefault(method, []).append(found)
+    for (method, _), points in frontiers.items():
+        found = at(points, perplexity)
+        assert found is not None  # noqa: S101 - the perplexity is one that all reach
+        methods.setdefault(method, []).append(found)
     return Level(name, perplexity, methods)
 
 

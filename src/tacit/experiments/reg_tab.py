@@ -7,7 +7,7 @@ finds fewer completions with its regularisers than with DP-SGD, above all of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -22,14 +22,13 @@ from tacit.experiments.reg_ground import (
     settings_of,
     stages_of,
 )
-from tacit.experiments.reg_levels import Level, mean_over
+from tacit.experiments.reg_levels import Level, Levels, mean_over
 from tacit.experiments.reg_words import (
     CAVEATS,
     METHODS,
     OFTEN,
     conditions,
     findings_of_pairs,
-    levels_by_corpus,
     rungs_of,
 )
 from tacit.experiments.results import Chart, Finding, Point, Series, Table
@@ -55,7 +54,7 @@ def _difference(rungs: Sequence[int] | None, level: Level, one: str, other: str)
 
 
 def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
-    levels = levels_by_corpus(settings, outcomes)
+    levels = Levels(settings, outcomes)
     return Conclusion(
         conditions=conditions(settings, outcomes, levels),
         tables=(_table(settings, levels),),
@@ -71,7 +70,7 @@ def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
     )
 
 
-def _findings(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Iterator[Finding]:
+def _findings(settings: Settings, levels: Levels) -> Iterator[Finding]:
     often = [one for corpus in settings["corpora"] for one in rungs_of(settings, corpus) if one > OFTEN]
     for other in (DP_SGD, UNMITIGATED):
         for rungs, what in (
@@ -87,10 +86,10 @@ def _findings(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Iter
             )
 
 
-def _table(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Table:
+def _table(settings: Settings, levels: Levels) -> Table:
     ladder = sorted({rung for corpus in settings["corpora"] for rung in rungs_of(settings, corpus)})
     rows = []
-    for corpus, found in levels.items():
+    for corpus, found in levels.common.items():
         own = rungs_of(settings, corpus)
         for level in found:
             for method, shown in METHODS.items():
@@ -103,8 +102,8 @@ def _table(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Table:
     )
 
 
-def _charts(settings: Settings, levels: Mapping[str, Sequence[Level]]) -> Iterator[Chart]:
-    for corpus, found in levels.items():
+def _charts(settings: Settings, levels: Levels) -> Iterator[Chart]:
+    for corpus, found in levels.common.items():
         for level in found:
             yield Chart(
                 name=f"{corpus}-{level.name}",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tacit.experiments.experiment import Outcomes, Settings
 from tacit.experiments.reg_ground import DP_SGD, REGULARISED, SECOND, TRIPLET, UNMITIGATED, Place
-from tacit.experiments.reg_levels import Level, Verdict, below_zero, levels_of
+from tacit.experiments.reg_levels import Level, Levels, Verdict, below_zero
 from tacit.experiments.results import Finding, Table
 from tacit.report.words import estimate, number, plural
 from tacit.statistics import Estimate
@@ -19,6 +19,7 @@ METHODS: Final = {
     SECOND: "triplet, second batch",
     DP_SGD: "DP-SGD",
 }
+NO_LEVEL: Final = "No perplexity is common to the two."
 OFTEN: Final = 9  # the paper's claim is about canaries that are repeated more often
 CAVEATS: Final = (
     "Every interval is of one comparison, at 95%: of twenty claims that are wrong, one may seem to hold.",
@@ -29,22 +30,15 @@ CAVEATS: Final = (
 Difference = Callable[[Level, str, str], Estimate]
 
 
-def levels_by_corpus(settings: Settings, outcomes: Outcomes) -> dict[str, list[Level]]:
-    """Every corpus's two perplexities."""
-    return {corpus: levels_of(settings, outcomes, corpus) for corpus in settings["corpora"]}
-
-
 def rungs_of(settings: Settings, corpus: str) -> list[int]:
     """How often canaries are repeated."""
     return list(settings["corpora"][corpus].get("ladder", settings["ladder"]))
 
 
-def conditions(
-    settings: Settings, outcomes: Outcomes, levels: Mapping[str, Sequence[Level]]
-) -> tuple[str, ...]:
+def conditions(settings: Settings, outcomes: Outcomes, levels: Levels) -> tuple[str, ...]:
     """Text, model, training and seeds, a sentence each."""
     return (
-        *(_corpus(settings, outcomes, corpus, levels[corpus]) for corpus in settings["corpora"]),
+        *(_corpus(settings, outcomes, corpus, levels.common[corpus]) for corpus in levels.corpora),
         _model(settings),
         _training(settings),
         f"{plural(len(settings['seeds']), 'training')} of each, with seeds "
@@ -63,7 +57,7 @@ def _corpus(settings: Settings, outcomes: Outcomes, corpus: str, levels: Sequenc
         f"{corpus}: {plural(len(found['documents']), 'user')} with {min(found['documents'])} to "
         f"{max(found['documents'])} documents in training, {found['tokens']:,} training tokens with "
         f"{canaries:,} planted texts of five words; compared at perplexities "
-        f"{where or '(none is common to all methods)'}."
+        f"{where or '(none is common to all methods: pairs of methods are, where both reach them)'}."
     )
 
 
@@ -90,7 +84,7 @@ def _training(settings: Settings) -> str:
 
 
 def findings_of_pairs(
-    levels: Mapping[str, Sequence[Level]],
+    levels: Levels,
     pairs: Iterable[tuple[str, str]],
     claim: str,
     difference: Difference,
@@ -101,11 +95,11 @@ def findings_of_pairs(
     return [
         finding_of(
             f"On {corpus}, {claim.format(METHODS[one], METHODS[other])}",
-            {level: difference(level, one, other) for level in found},
+            {level: difference(level, one, other) for level in levels.of_pair(corpus, one, other)},
             unit,
             verdict,
         )
-        for corpus, found in levels.items()
+        for corpus in levels.corpora
         for one, other in pairs
     ]
 
@@ -117,12 +111,10 @@ def finding_of(
     verdict: Verdict = below_zero,
 ) -> Finding:
     """A claim beside its differences at both perplexities."""
-    told = "; ".join(
-        f"{estimate(one)} {unit} at the {level.name} perplexity" for level, one in differences.items()
-    )
+    told = "; ".join(f"{estimate(one)} {unit} at the {level.told}" for level, one in differences.items())
     return Finding(
         claim=claim,
-        here=f"The difference is {told}." if told else "No perplexity is common to all methods.",
+        here=f"The difference is {told}." if told else NO_LEVEL,
         outcome=verdict(list(differences.values())),
     )
 
@@ -139,7 +131,9 @@ def runs_table(settings: Settings, outcomes: Outcomes) -> Table:
                 shown = [None if one["diverged"] else one["perplexity"]["value"] for one in found]
                 promise = found[0].get("promise")
                 told = (
-                    "" if promise is None else f"epsilon {float(promise['epsilon']):.3g}, mu {promise['mu']}"
+                    ""
+                    if promise is None
+                    else f"epsilon {float(promise['epsilon']):.3g}, mu {float(promise['mu']):.3g}"
                 )
                 name = along["key"].rpartition(".")[2]
                 rows.append((corpus, METHODS[method], f"{name} {value:g}", *shown, told))

@@ -2,10 +2,12 @@
 
 Every user gets canaries of five words, each repeated a number of times. A two-layer LSTM learns from nothing,
 as in the paper: unmitigated, adversarial, triplet (pairs within the batch, or a second batch) and by DP-SGD,
-several times each along its frontier: for more and fewer epochs, or with more and less noise. Every frontier
-of a corpus and a seed is a stage, and asks for nothing but its ground and the unmitigated Run that learnt
-longest, so that several processes can each do some. `reg_levels.py` sets Runs of the same perplexity side by
-side.
+several times each along its frontier: for more and fewer epochs, or with more and less noise. Batches of one
+user, as adversarial training and triplets with a second batch have them, gather the copies of a user's
+canary in few steps, which may protect it without any privacy loss: they are tried alone, too, by adversarial
+training with a lambda of 0. Every frontier of a corpus and a seed is a stage, and asks for nothing but its
+ground and the unmitigated Run that learnt longest, so that several processes can each do some.
+`reg_levels.py` sets Runs of the same perplexity side by side.
 
 A stage keeps one number for each canary, user or author, in an order that all Runs of a corpus share:
 
@@ -48,6 +50,7 @@ UNMITIGATED: Final = "unmitigated"
 DP_SGD: Final = "dp-sgd"
 TRIPLET, SECOND = "triplet", "triplet-second"
 REGULARISED: Final = ("adversarial", TRIPLET, SECOND)
+BATCHES: Final = "user-batches"
 SHAKESPEARE: Final = "tiny-shakespeare/input.txt"
 
 
@@ -145,6 +148,7 @@ def _methods(epochs: list[int], *, weights: Mapping[str, float], noises: list[fl
             "key": "privacy.noise_multiplier",
             "values": sorted(noises, reverse=True),
         },
+        BATCHES: {"recipe": {"method": "adversarial", "regularisation": {"lambda": 0.0}}, **over},
     }
 
 

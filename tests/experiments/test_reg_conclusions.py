@@ -1,0 +1,98 @@
+"""What the regularisation experiments say of outcomes that are typed here, with levels in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tacit.experiments import experiment_called
+from tacit.experiments.experiment import Conclusion
+from tacit.experiments.reg_ground import BATCHES, DP_SGD, SECOND, TRIPLET, UNMITIGATED, Place, settings_of
+from tacit.experiments.results import Finding
+from tacit.statistics import Estimate
+
+USERS = 30
+# Bits of exposure that a method takes from canaries that are repeated often, at the same perplexity.
+LESS = {UNMITIGATED: 0.0, TRIPLET: 0.0, DP_SGD: 1.0, "adversarial": 3.0, SECOND: 3.0, BATCHES: 3.0}
+
+
+def outcomes() -> dict[str, Any]:
+    """Both Runs of every method and seed; all but exposure and disparity are alike for all methods."""
+    settings, found = settings_of("tiny"), {}
+    for seed in settings["seeds"]:
+        for method in settings["methods"]:
+            noise = np.random.default_rng([seed, len(method)])
+            stage = {
+                "carriers": [user for user in range(USERS) for _ in settings["ladder"]],
+                "repetitions": settings["ladder"] * USERS,
+                "candidates": 1e9,
+                "runs": [_run(method, perplexity, noise) for perplexity in (400.0, 100.0)],
+            }
+            found[Place("customersim", seed).name_of(method)] = stage
+    return found
+
+
+def _run(method: str, perplexity: float, noise: np.random.Generator) -> dict[str, Any]:
+    learnt = 400 / perplexity
+    exposure = [
+        level + noise.normal(scale=0.2)
+        for _ in range(USERS)
+        for level in (2 + learnt, 8 + learnt - LESS[method])
+    ]
+    paid = 20.0 if method == DP_SGD else 5.0  # by who wrote little
+    return {
+        "diverged": None,
+        "perplexity": Estimate(perplexity, perplexity, perplexity, 0.95, "typed").to_json(),
+        "exposure": exposure,
+        "completed": [0, 0] * USERS,
+        "own_texts": [0] * USERS,
+        "named": [float(one) for one in noise.random(USERS) < 0.1],
+        "documents": [10 + user for user in range(USERS)],
+        "change": [paid * (USERS - user) / USERS + noise.normal(scale=0.1) for user in range(USERS)],
+        "tokens": 1000,
+        "promise": {"epsilon": "inf", "mu": "8653655.79"} if method == DP_SGD else None,
+    }
+
+
+def concluded(name: str) -> Conclusion:
+    return experiment_called(name).conclude(settings_of("tiny"), outcomes())
+
+
+def words_of(findings: tuple[Finding, ...], beginning: str) -> list[str]:
+    return [one.outcome for one in findings if one.claim.startswith(f"On customersim, {beginning}")]
+
+
+def test_claims_about_exposure_follow_the_outcomes_and_batches_get_their_due() -> None:
+    found = concluded("reg-exposure").findings
+    often = "training exposes canaries that are repeated more than 9 times less than DP-SGD"
+    assert words_of(found, f"adversarial {often}") == ["holds"]
+    assert words_of(found, f"triplet {often}") == ["does not hold"]
+    assert words_of(found, "batches by user alone, without any privacy loss, expose canaries less") == [
+        "holds"
+    ]
+    # What batches do alone is not the loss's doing.
+    for method in ("adversarial", "triplet, second batch"):
+        own = words_of(found, f"{method} training exposes canaries less than batches by user alone")
+        assert own == ["undecided"]
+    assert words_of(found, "triplet training with pairs within the batch is as private") == ["does not hold"]
+
+
+def test_what_nobody_completes_decides_nothing() -> None:
+    assert {one.outcome for one in concluded("reg-tab").findings} == {"undecided"}
+
+
+def test_who_pays_is_told() -> None:
+    found = concluded("reg-disparity").findings
+    assert words_of(found, "adversarial training leaves less between users") == ["holds"]
+    assert words_of(found, "DP-SGD costs users with fewest texts more") == ["holds"]
+
+
+@pytest.mark.parametrize("name", ["reg-exposure", "reg-tab", "reg-disparity"])
+def test_tables_and_charts_have_every_method_at_both_levels(name: str) -> None:
+    conclusion, methods = concluded(name), len(settings_of("tiny")["methods"])
+    assert "compared at perplexities 283 (high) and 141 (low)" in conclusion.conditions[0]
+    assert [chart.name for chart in conclusion.charts] == ["customersim-high", "customersim-low"]
+    assert all(len(chart.series) == methods for chart in conclusion.charts)
+    assert any(len(table.rows) == 2 * methods for table in conclusion.tables)

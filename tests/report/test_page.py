@@ -296,6 +296,13 @@ def test_chance_is_named_beside_an_exposure() -> None:
     assert "below 10.9 in 99% of cases" in report(audit).words
 
 
+def test_exposure_behind_a_mechanism_says_what_asking_would_have_cost() -> None:
+    audit = sample_audit()
+    assert "would have to pay for" not in report(audit).words
+    audit["exposure"]["queries"] = 6321
+    assert "for 6,321 queries that a client would have to pay for" in report(audit).words
+
+
 def test_a_set_that_the_blind_attacker_separates_is_marked_and_not_a_headline() -> None:
     page = report()
     assert "an attacker that never sees the model tells the two groups apart" in page.words

@@ -74,6 +74,7 @@ class Exposure(Part):
     public_mean: Measured | None = None
     control: ExposureOfControl | None = None
     positions: Count = 0
+    queries: Count = 0  # of a mechanism: answers that a client would have had to pay for
     seconds: float | None = None
 
     @property

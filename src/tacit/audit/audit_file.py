@@ -103,6 +103,9 @@ class Claim(Part):
     method: str | None = None
     control_epsilon: Bound | None = None
     tier: Literal["main", "service"] = "main"
+    p_claim: Share | None = None  # at most how likely what was seen is if a whole curve holds
+    gaussian_mu: Annotated[float, Field(ge=0)] | None = None
+    gaussian_limit: Annotated[float, Field(ge=0)] | None = None
 
 
 class Utility(Part):

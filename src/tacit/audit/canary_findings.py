@@ -101,8 +101,7 @@ class ExposureFinding:
         it is ``insertions``. Canaries that share a prefix were drawn without replacement, and their guess
         lists use raw ranks.
         """
-        candidates = self._drawn_from
-        ranks = [min(candidates, self._certain_rank(one)) for one in self.inserted]
+        candidates, ranks = self.drawn_from, self.ranks
         if not ranks or candidates < 2:
             return None
         found = exposure_bound(
@@ -119,20 +118,26 @@ class ExposureFinding:
         self, *, unit: Unit, neighbours: Neighbours, delta: float, confidence: float, insertions: int = 1
     ) -> EpsilonLowerBound | None:
         """What the ranks would have refuted, had every secret been ranked first."""
-        if not self.inserted or self._drawn_from < 2:
+        if not self.inserted or self.drawn_from < 2:
             return None
         return detectable(
             "exposure",
             len(self.inserted),
             delta=delta,
             confidence=confidence,
-            candidates=self._drawn_from,
+            candidates=self.drawn_from,
             neighbours=neighbours,
             insertions=insertions,
         ).per(unit)
 
     @property
-    def _drawn_from(self) -> int:
+    def ranks(self) -> list[int]:
+        """Of the inserted secrets: upper ends that are certain, among what each was drawn from."""
+        return [min(self.drawn_from, self._certain_rank(one)) for one in self.inserted]
+
+    @property
+    def drawn_from(self) -> int:
+        """How many values each secret is uniform over, given the others."""
         taken = 0 if self.manifest.plan.prefix == "distinct" else len(self.manifest.canaries) - 1
         return self.manifest.candidates - taken
 

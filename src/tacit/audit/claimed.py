@@ -33,6 +33,7 @@ class JudgedClaim:
 
     insertions  steps of the claim's neighbours between a canary and its absence, beyond the first
     coins       whether guesses of coins speak about these neighbours
+    examples    examples of the training in which a canary's secret stands
     notes       what the reader must know
     """
 
@@ -41,6 +42,7 @@ class JudgedClaim:
     neighbours: Neighbours
     insertions: int = 1
     coins: bool = True
+    examples: int = 1
     notes: tuple[str, ...] = ()
 
 
@@ -60,15 +62,25 @@ def claim_to_judge(
         return JudgedClaim(claim, guarantee.unit, "add/remove", notes=notes)
     if repeated > 1:
         notes = (*notes, f"Canaries stood there up to {repeated} times, which are as many examples: a group.")
-    return JudgedClaim(claim, "example", "add/remove", repeated, coins=repeated == 1, notes=notes)
+    return JudgedClaim(
+        claim, "example", "add/remove", repeated, coins=repeated == 1, examples=repeated, notes=notes
+    )
+
+
+def process_of(run: Run) -> DpSgdProcess | None:
+    """The process whose whole curve a Run of DP-SGD claims, confidential or not; None for other methods."""
+    if run.manifest.method not in ("dpsgd", "crt"):
+        return None
+    recorded = read_json(run.folder / "privacy.json", "restore it or train again")
+    return DpSgdProcess.from_json(recorded["dpsgd"]["process"])
 
 
 def _for_coming_and_going(run: Run, guarantee: Guarantee) -> tuple[Guarantee, tuple[str, ...]]:
     """The same training's epsilon for one example more or less, where the Run states the other kind."""
     if guarantee.kind != "dp" or guarantee.adjacency != "replace-one" or not guarantee.promises:
         return guarantee, ()
-    recorded = read_json(run.folder / "privacy.json", "restore it or train again")
-    process = DpSgdProcess.from_json(recorded["dpsgd"]["process"])
+    process = process_of(run)
+    assert process is not None  # noqa: S101 - nothing else promises so
     assert guarantee.delta is not None  # noqa: S101 - a guarantee of this kind has one
     epsilon = dpsgd_curve(process, "add-remove").epsilon_at(guarantee.delta)
     other = Guarantee.dp_sgd(
@@ -120,7 +132,7 @@ def _about_secrets(
         )
     # The promise is for a secret in so many data points.
     steps = math.ceil(points / certificate.get("secret_points", 1))
-    return JudgedClaim(claim, "secret", "mask", steps, coins=False, notes=notes)
+    return JudgedClaim(claim, "secret", "mask", steps, coins=False, examples=points, notes=notes)
 
 
 def _deduplicated(run: Run) -> bool:

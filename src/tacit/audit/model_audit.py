@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.attacks.membership import MembershipScores, score_texts
 from tacit.audit.audited import AuditedRun
-from tacit.audit.bounds import EpsilonLowerBound
+from tacit.audit.bounds import EpsilonLowerBound, strongest
 from tacit.audit.canary_findings import (
     ExposureFinding,
     coin_bound,
@@ -17,7 +17,7 @@ from tacit.audit.canary_findings import (
     pair_bound,
     shared,
 )
-from tacit.audit.claimed import JudgedClaim, claim_to_judge
+from tacit.audit.claimed import JudgedClaim, claim_to_judge, process_of
 from tacit.audit.completion_findings import SyntheticCompletion, complete_real_canaries
 from tacit.audit.linkability_findings import guesses_in_training, measure_linkability
 from tacit.audit.linkability_sets import Labels, texts_of_authors, whose_texts
@@ -26,6 +26,7 @@ from tacit.audit.membership_sets import NamedSet, canaries_by_coin, documents_of
 from tacit.audit.record import AuditRecord, ClaimRecord
 from tacit.audit.utility_findings import PUBLIC_NAME, disparity_section, utility_section
 from tacit.audit.verdicts import Judgement, judge
+from tacit.audit.whole_curve import CurveFinding, WholeCurve, gaussian_bound, gaussian_coin_bound
 from tacit.errors import InputError, TrainingDiverged
 from tacit.evaluation.perplexity import Losses, measure_losses
 from tacit.evaluation.report import recipe_of
@@ -73,8 +74,7 @@ class ModelAudit(AuditedRun):
         sets, scores = self._membership(trained, lines)
         completions = self._completions(trained, control, 1 if exposure is None else exposure.target.nested)
         utility, disparate = self._utility(trained, control)
-        judgement = self._judged(guarantee, exposure, scores, self._scores_of(control))
-        claims = [] if judgement is None else [ClaimRecord.of(judgement)]
+        claims = self._judged(guarantee, exposure, scores, self._scores_of(control))
         sections = {
             "utility": utility,
             "exposure": None if exposure is None else exposure.to_json(),
@@ -236,10 +236,10 @@ class ModelAudit(AuditedRun):
         exposure: ExposureFinding | None,
         scores: CanaryScores | None,
         control: CanaryScores | None,
-    ) -> Judgement | None:
+    ) -> list[ClaimRecord]:
         """The claim against what ranks and coins refute, each at its share of the error."""
         if exposure is None or scores is None or self.manifest is None:
-            return None
+            return []
         judged = claim_to_judge(self.run, guarantee, self.manifest, self.texts, delta=self.plan.delta)
         self.notes += judged.notes
         claim = judged.claim
@@ -248,7 +248,7 @@ class ModelAudit(AuditedRun):
         bound = self._bound(exposure, scores, levels, judged)
         if bound is None:
             self.notes.append("Too few canaries were inserted to bound epsilon.")
-            return None
+            return []
         best = self._detectable(exposure, levels, judged)
         without = None
         if exposure.control is not None and control is not None:
@@ -267,7 +267,38 @@ class ModelAudit(AuditedRun):
                 f"Telling inserted secrets from their twins refutes epsilon below {pairs.epsilon:.3g} for "
                 f"one text in another's place ({pairs.method})."
             )
-        return judge(claim, bound, best, control=without)
+        found = judge(claim, bound, best, control=without)
+        whole = self._whole_curve(exposure, scores, judged, found)
+        return [ClaimRecord.of(found), *([] if whole is None else [whole])]
+
+    def _whole_curve(
+        self, exposure: ExposureFinding, scores: CanaryScores, judged: JudgedClaim, point: Judgement
+    ) -> ClaimRecord | None:
+        """All of what DP-SGD claims, of which its (epsilon, delta) is a point."""
+        process = process_of(self.run)
+        curve = None if process is None else WholeCurve.of(process, judged)
+        if curve is None or not exposure.inserted or exposure.drawn_from < 2:
+            return None
+        assert self.manifest is not None  # noqa: S101 - the caller looked
+        drawn_from, each = exposure.drawn_from, self._each(judged)
+        options: dict[str, Any] = {"delta": point.bound.delta, "confidence": each}
+        gaussian = [gaussian_bound(exposure.ranks, drawn_from, judged, **options)]
+        if self._with_coins(judged):
+            gaussian.append(
+                gaussian_coin_bound(self.manifest, scores.secrets, seed=self.plan.seed, **options)
+            )
+        control = None
+        if exposure.control is not None:
+            control = curve.p_value(exposure.of_control().ranks, drawn_from)
+        found = CurveFinding(
+            curve,
+            curve.p_value(exposure.ranks, drawn_from),
+            curve.p_value([1] * len(exposure.inserted), drawn_from),
+            control,
+            strongest(gaussian),
+            1 - each,
+        )
+        return found.claim(point)
 
     def _bound(
         self,

@@ -32,7 +32,12 @@ SECTIONS: Final = (
 
 @dataclass(frozen=True)
 class ClaimRecord:
-    """One claim and what the audit says of it."""
+    """One claim and what the audit says of it.
+
+    p_claim         of a whole curve: at most how likely what was seen is if the claim holds
+    gaussian_mu     the largest mu that guesses refute, for Gaussian mechanisms alone: it contradicts nothing
+    gaussian_limit  the mu that the claimed process tends to, which is no bound on it
+    """
 
     claim: str
     verdict: Verdict
@@ -45,6 +50,9 @@ class ClaimRecord:
     method: str
     control_epsilon: float | None = None
     tier: Literal["main", "service"] = "main"
+    p_claim: float | None = None
+    gaussian_mu: float | None = None
+    gaussian_limit: float | None = None
 
     @classmethod
     def of(cls, judgement: Judgement) -> Self:

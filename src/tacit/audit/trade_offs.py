@@ -25,11 +25,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from tacit.errors import InputError
 
 Inverse = Callable[[float], float]
+
+_LEAST_ERROR = 1e-12  # surer than that nobody need be
+_LOG_WIDTH = 1e-4
 
 
 def refutes(
@@ -61,6 +66,53 @@ def refutes(
         if right + wrong > limit:
             return True
     return False
+
+
+def least_error(
+    inverse: Inverse, *, correct: int, guesses: int, canaries: int, alphabet: int, list_size: int = 1
+) -> float:
+    """The least error at which the curve is refuted, rounded up: a p-value of the curve; 1 if there is none.
+
+    If ``correct`` or more right guesses had probability above it, :func:`refutes` would not say so below it.
+    """
+
+    def refuted(log_error: float) -> bool:
+        return refutes(
+            inverse,
+            correct=correct,
+            guesses=guesses,
+            canaries=canaries,
+            alphabet=alphabet,
+            list_size=list_size,
+            error=math.exp(log_error),
+        )
+
+    low, high = math.log(_LEAST_ERROR), 0.0
+    if not refuted(high):
+        return 1.0
+    if refuted(low):
+        return _LEAST_ERROR
+    while high - low > _LOG_WIDTH:
+        middle = (low + high) / 2
+        low, high = (low, middle) if refuted(middle) else (middle, high)
+    return math.exp(high)
+
+
+def curve_inverse(epsilons: npt.NDArray[np.float64], deltas: npt.NDArray[np.float64]) -> Inverse:
+    """g^-1 of all (epsilon, delta) of a table at once: each of them is a bound, and so is the largest."""
+    shrink, grow = np.exp(-epsilons), np.exp(np.minimum(epsilons, 700.0))
+
+    def inverse(rate: float) -> float:
+        there = float(((rate - deltas) * shrink).max())
+        back = float((1 - deltas - grow * (1 - rate)).max())
+        return max(0.0, there, back)
+
+    return inverse
+
+
+def both(one: Inverse, other: Inverse) -> Inverse:
+    """g^-1 of what satisfies two curves."""
+    return lambda rate: max(one(rate), other(rate))
 
 
 def approximate_inverse(epsilon: float, delta: float) -> Inverse:

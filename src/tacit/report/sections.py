@@ -328,6 +328,11 @@ def exposure(found: Exposure | None, level: float = 0.05) -> Section:
         plain(found),
         f"Ranked by {found.score}; {found.positions:,} positions were computed"
         + (f" in {duration(found.seconds)}" if found.seconds is not None else "")
+        + (
+            f", for {plural(found.queries, 'query', 'queries')} that a client would have to pay for"
+            if found.queries
+            else ""
+        )
         + ". A single point above the dark band is no finding by itself: of many, "
         "the largest is compared with the lighter one.",
     )

@@ -252,7 +252,7 @@ def plan_audit(
                 guesses=canaries,
                 canaries=canaries,
                 alphabet=alphabet,
-                error=error,
+                error=together if alphabet == 2 else together / len(sizes),
             )
 
         return enough
@@ -312,11 +312,13 @@ def plan_audit(
     if delta > 0:
         family = "for mechanisms with a Gaussian trade-off"
         if coins:
-            rows.append(row("gaussian", f"every coin right, {family}", gaussian(2), most=_MOST_BY_RECURSION))
+            described = f"every coin right, {family}: shown, and contradicts nothing{sharing}"
+            rows.append(row("gaussian", described, gaussian(2), most=_MOST_BY_RECURSION))
         rows.append(
             row(
                 "gaussian exposure",
-                f"every secret first of {candidates:,}, {family}",
+                f"every secret first of {candidates:,}, {family}, as DP-SGD's whole curve nearly is, "
+                f"corrected over {len(sizes)} list sizes{sharing}",
                 gaussian(candidates),
                 ranks=True,
                 most=_MOST_BY_RECURSION,

@@ -119,9 +119,9 @@ def test_latest_charges_and_events_come_in_order(ledger: Ledger) -> None:
     for step in range(3):
         session.book(session.decide([draw(step, 2.0 ** (step - 3), 0.0)]))
     session.book(session.decide([draw(3, 5.0, 0.0)]))
-    charges = [one.charges for one in latest_charges(ledger, "people", 3)]
+    charges = [one.charges for one in latest_charges(ledger.store, "people", 3)]
     assert charges == [(250_000_000, 0), (500_000_000, 0), (0, 0)]
-    assert [row[0] for row in events(ledger, "people")] == ["terms", "model", "stop"]
+    assert [event.kind for event in events(ledger.store, "people")] == ["terms", "model", "stop"]
 
 
 def test_a_step_writes_the_same_rows_before_and_after_stop(

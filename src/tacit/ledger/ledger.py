@@ -26,6 +26,7 @@ from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, Tampered
 from tacit.ledger.book import Book
 from tacit.ledger.decisions import Answer, Balance, Decided, Draw, decide, new_entry, now
 from tacit.ledger.entries import GENESIS
+from tacit.ledger.history import events
 from tacit.ledger.people import People
 from tacit.ledger.terms import Domain, Model
 from tacit.privacy.filter import NANO, nano, nano_budget
@@ -130,8 +131,9 @@ class Ledger(Book):
         Only where both had budgets before the ledger kept people.
         """
         found: dict[str, int] = {}
-        for own, note in self.store.run("SELECT domain, note FROM entry WHERE kind = 'people'"):
-            for other, count in json.loads(note).get("elsewhere", {}).items():
+        for (own,) in self.store.run("SELECT id FROM domain"):
+            notes = [json.loads(event.note) for event in events(self.store, own) if event.kind == "people"]
+            for other, count in (pair for note in notes for pair in note.get("elsewhere", {}).items()):
                 if domain in (own, other):
                     second = other if own == domain else own
                     found[second] = max(found.get(second, 0), int(count))

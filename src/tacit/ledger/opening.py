@@ -11,6 +11,7 @@ from typing import Any
 
 from tacit.errors import Tampered
 from tacit.ledger.anchor import Position
+from tacit.ledger.history import events
 from tacit.ledger.store import Row, Store
 
 
@@ -55,20 +56,14 @@ def _check_domain(store: Store, domain: str, row: Row) -> None:
 
 def _said(store: Store, domain: str) -> tuple[dict[str, Any], int | None]:
     """The terms that a chain's events add up to, and the entry that stopped it."""
-    # SQLite would read every answer rather than the index that has none of them.
-    index = " INDEXED BY entry_event" if store.dialect == "sqlite" else ""
     terms: dict[str, Any] = {}
     stopped: int | None = None
-    for seq, kind, note in store.run(
-        f"SELECT seq, kind, note FROM entry{index} WHERE domain = ? "  # noqa: S608
-        "AND kind NOT IN ('token', 'public') ORDER BY seq",
-        (domain,),
-    ):
-        if kind in ("terms", "repartition"):
+    for event in events(store, domain):
+        if event.kind in ("terms", "repartition"):
             try:
-                terms |= dict(json.loads(note))
+                terms |= dict(json.loads(event.note))
             except (TypeError, ValueError):
                 raise Tampered(f"{store.name}: the terms of domain {domain} cannot be read.") from None
-        elif kind == "stop" and stopped is None:
-            stopped = int(seq)
+        elif event.kind == "stop" and stopped is None:
+            stopped = event.seq
     return terms, stopped

@@ -77,14 +77,14 @@ class Statement:
 def statement(ledger: Ledger, name: str) -> Statement:
     """Add up one domain."""
     domain, balance = ledger.domain(name), ledger.balance(name)
-    past = events(ledger, name)
-    models = [json.loads(note) for kind, _, _, note in past if kind == "model"]
+    past = events(ledger.store, name)
+    models = [json.loads(event.note) for event in past if event.kind == "model"]
     training = tuple(
-        Training(made, max(unpacked(bytes(charges))) / NANO, note)
-        for kind, made, charges, note in past
-        if kind == "training"
+        Training(event.made, max(unpacked(event.charges)) / NANO, event.note)
+        for event in past
+        if event.kind == "training"
     )
-    kinds = [str(event[0]) for event in past]
+    kinds = [event.kind for event in past]
     outside = tuple(dict.fromkeys(one for model in models for one in model["outside"]))
     guarantee = _guarantee(domain, per_user=bool(training) or "repartition" in kinds, outside=outside)
     caveats = [] if guarantee is not None else [_NO_STATEMENT]

@@ -77,7 +77,7 @@ def overview(service: Service, ledger: Ledger) -> Overview:
     """Look now."""
     access, domain = Access(ledger), service.books.account.id
     statement = statement_of(ledger, domain)
-    charged = latest_charges(ledger, domain, _RECENT)
+    charged = latest_charges(ledger.store, domain, _RECENT)
     return Overview(
         statement,
         statement.balance,
@@ -86,7 +86,7 @@ def overview(service: Service, ledger: Ledger) -> Overview:
         tuple(access.every_key()),
         ledger.store.durability(),
         ledger.anchor.age,
-        tuple((str(made), str(kind)) for kind, made, _, _ in reversed(events(ledger, domain)[-8:])),
+        tuple((event.made, event.kind) for event in reversed(events(ledger.store, domain)[-8:])),
         refusing=service.settings.on_exhausted == "error"
         and statement.balance.pays_for(service.books.choice.target) == 0,
     )

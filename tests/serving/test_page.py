@@ -398,6 +398,16 @@ def test_nothing_scrolls_sideways(opened: NewPage, server: Server, width: int) -
             width,
         )
         assert beyond == []
+        broken = page.evaluate(
+            """() => [...document.querySelectorAll(".facts dt, .facts dd")].flatMap((one) =>
+                [...one.textContent.matchAll(/[^\\s-]+/g)].filter((word) => {
+                  const range = document.createRange();
+                  range.setStart(one.firstChild, word.index);
+                  range.setEnd(one.firstChild, word.index + word[0].length);
+                  return range.getClientRects().length > 1;
+                }).map((word) => word[0]))"""
+        )
+        assert broken == [], "words are whole"
 
 
 @pytest.mark.slow
@@ -503,8 +513,8 @@ def idle(place: Place) -> Iterator[Any]:
 
 def charge(service: Any, draws: Sequence[Sequence[float]]) -> None:
     """Answers that cost the parts so much."""
-    for step, charges in enumerate(draws):
-        draw = Draw("request", step, TENANT, tuple(charges), 1, 2)
+    for charges in draws:
+        draw = Draw("request", service.books.balance.entries, TENANT, tuple(charges), 1, 2)
         service.books.book(service.books.decide([draw]))
 
 
@@ -620,6 +630,22 @@ def test_a_budget_that_fades_is_never_said_to_be_gone(place: NewPlace) -> None:
         html = operator_figures(service, overview(service, ledger_of(service)), "never")
         assert "first part faded out in about" in html
         assert "gone in about" not in html
+        charge(service, [(0.1, 1.8)])
+        html = operator_figures(service, overview(service, ledger_of(service)), "never")
+        assert "faded out in about" not in html, "that moment has passed"
+        assert "1 of 2 parts" in html
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "end"),
+    [("certified", "pays for no further answer"), ("submix", "would have left a part nothing")],
+)
+def test_how_a_budget_ended_and_whether_that_is_secret(place: NewPlace, mechanism: str, end: str) -> None:
+    with idle(place(mechanism, epsilon=2.0)) as service:
+        charge(service, [(1.0, 1.0), (1.0, 1.0), (1.0, 1.0)])
+        assert service.books.balance.stopped
+        assert end in operator_figures(service, overview(service, ledger_of(service)), "never")
+        assert ("depends on private text" in public_page(service)) == (mechanism == "submix")
 
 
 def test_a_failed_verification_stands_out(place: NewPlace) -> None:

@@ -59,6 +59,11 @@ class Overview:
         balance = self.balance
         return tuple(1 - left / had for left, had in zip(balance.left, balance.budget, strict=True))
 
+    @property
+    def faded(self) -> int:
+        """Parts that have nothing left."""
+        return self.balance.left.count(0)
+
     def to_json(self) -> dict[str, Any]:
         """For a program."""
         return {

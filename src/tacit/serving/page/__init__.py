@@ -54,7 +54,12 @@ def static_file(name: str) -> bytes:
 def public_page(service: Service) -> str:
     """For everybody: model, guarantee, tokens. Nothing here depends on private text."""
     template = _environment().get_template("public.html")
-    return template.render(service=service, words=_words(service), public_model=service.public_model)
+    return template.render(
+        service=service,
+        words=_words(service),
+        public_model=service.public_model,
+        counted=_is(service, "counted"),
+    )
 
 
 def operator_page(service: Service, seen: Overview | None, verified: str) -> str:
@@ -77,7 +82,8 @@ def _render(template: str, service: Service, seen: Overview | None, verified: st
         .render(
             service=service,
             public_model=service.public_model,
-            fading=service.books.account.rule.spending == "fading",
+            fading=_is(service, "fading"),
+            counted=_is(service, "counted"),
             seen=seen,
             tenants=tenants[:_MOST_TENANTS],
             operator=OPERATOR,
@@ -99,6 +105,10 @@ def _render(template: str, service: Service, seen: Overview | None, verified: st
             up=span(time.time() - service.started),
         )
     )
+
+
+def _is(service: Service, spending: str) -> bool:
+    return service.books.account.rule.spending == spending
 
 
 def _words(service: Service) -> dict[str, Any]:

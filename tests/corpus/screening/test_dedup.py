@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.corpus.screening import MASK, Deduplicator, DedupSettings, Screening
+from tacit.corpus.screening.dedup import KEY_BYTES
 from tacit.errors import InputError, RecipeError
 from tests.corpus.screening.detectors import documents, words
 from tests.corpus.screening.detectors import settings as screen_settings
@@ -21,6 +25,24 @@ def oracle(texts: list[str]) -> list[bool]:
 @given(POINTS)
 def test_exact_dedup_is_what_a_list_would_say(texts: list[str]) -> None:
     assert Deduplicator(DedupSettings("exact")).repeats(texts) == oracle(texts)
+
+
+def test_points_are_remembered_by_a_keyed_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the key anybody could look for two texts of one hash beforehand."""
+    made: list[dict[str, object]] = []
+
+    def blake2b(*content: bytes, **settings: object) -> object:
+        made.append(settings)
+        return hashed(*content, **settings)
+
+    hashed: Any = hashlib.blake2b
+    monkeypatch.setattr("hashlib.blake2b", blake2b)
+    for key in (b"k" * KEY_BYTES, None):
+        deduplicator = Deduplicator(DedupSettings("exact"), key=key)
+        assert deduplicator.repeats(["a", "a"]) == [False, True]
+        assert made.pop()["key"] == deduplicator.key
+    assert deduplicator.key != Deduplicator(DedupSettings("exact")).key
+    assert len(deduplicator.key) == KEY_BYTES
 
 
 @settings(max_examples=20)

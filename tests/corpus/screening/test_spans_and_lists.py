@@ -183,6 +183,10 @@ def test_gazetteers_read_files_and_may_ignore_case(tmp_path: Path) -> None:
     assert [text[t.start : t.end] for t in loose.score([text])[0]] == ["ANN LEE", "bob"]
     assert Gazetteer.read([path], "NAME").score([text]) == [[]]
     assert loose.fingerprint != Gazetteer.read([path], "NAME").fingerprint
+    path.write_text("ann lee\nbob\n")  # the same phrases for both, and still two policies
+    loose, strict = (Gazetteer.read([path], "NAME", ignore_case=loosely) for loosely in (True, False))
+    assert loose.score([text]) != strict.score([text])
+    assert loose.fingerprint != strict.fingerprint
     path.write_text("# nothing\n")
     with pytest.raises(InputError, match="holds no phrase"):
         Gazetteer.read([path], "NAME")
@@ -213,6 +217,17 @@ def test_a_phrase_ends_where_its_last_word_does() -> None:
 def test_letters_that_grow_when_lowered_keep_their_places() -> None:
     text = "İİ Bob"
     assert [text[s:e] for s, e in PhraseIndex(["bob"], ignore_case=True).find(text)] == ["Bob"]
+
+
+def test_expressions_that_differ_have_fingerprints_that_differ() -> None:
+    """Also where what is written out one after the other looks the same, and scores have many digits."""
+    scorers = [
+        RegexScorer({"A": "x B=y"}),
+        RegexScorer({"A": "x", "B": "y"}),
+        RegexScorer({"A": "x"}, 0.3),
+        RegexScorer({"A": "x"}, 0.30000001),
+    ]
+    assert len({scorer.fingerprint for scorer in scorers}) == len(scorers)
 
 
 def test_expressions_find_their_secret_group() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,23 @@ class _Engine:
         return [_Found(0, 3, "NAME", 0.6)]
 
 
+def test_a_classifier_that_reads_or_labels_otherwise_has_another_fingerprint(
+    tmp_path: Path, classifier: str
+) -> None:
+    """A calibration is compared with a screening by it: equal weights alone do not make one tagger."""
+    files = ("config.json", "tokenizer.json")
+    changes = (('"B-PER"', '"B-ORG"'), ('"maybe"', '"perhaps"'))
+    before = TokenClassifier(classifier).fingerprint
+    for file, (old, new) in zip(files, changes, strict=True):
+        folder = tmp_path / file
+        shutil.copytree(classifier, folder)
+        assert TokenClassifier(str(folder)).fingerprint == before
+        content = (folder / file).read_text()
+        assert old in content
+        (folder / file).write_text(content.replace(old, new))
+        assert TokenClassifier(str(folder)).fingerprint != before
+
+
 def test_any_presidio_engine_will_do() -> None:
     scorer = PresidioScorer(_Engine(), language="de", entities=["NAME"])
     assert scores(scorer, "Ann ruft") == {"Ann": ("NAME", 0.6)}
@@ -287,6 +305,33 @@ def test_no_spacy_model_is_taken_by_its_name(
         PresidioScorer.from_configuration(path)
     with pytest.raises(ModelError, match="never fetched by name"):
         PresidioScorer.with_model(Path("en_core_web_sm"))
+
+
+def test_presidio_is_known_by_what_is_in_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by their names: a calibration of another model or configuration must not pass for this one's."""
+    monkeypatch.setattr("presidio_analyzer.AnalyzerEngineProvider.create_engine", lambda _: _Engine())
+    monkeypatch.setattr("presidio_analyzer.nlp_engine.NlpEngineProvider.create_engine", lambda _: None)
+    monkeypatch.setattr("presidio_analyzer.AnalyzerEngine", lambda **_: _Engine())
+    places = []
+    for name in ("one", "two"):
+        model = tmp_path / name / "model"
+        model.mkdir(parents=True)
+        (model / "weights").write_text("1")
+        engine = _engine_of("spacy", str(model)) | {"supported_languages": ["en"]}
+        (tmp_path / name / "presidio.yaml").write_text(yaml.safe_dump(engine))
+        places.append(tmp_path / name)
+
+    def fingerprints(place: Path) -> tuple[str, str]:
+        configured = PresidioScorer.from_configuration(place / "presidio.yaml")
+        return configured.fingerprint, PresidioScorer.with_model(place / "model").fingerprint
+
+    first, second = (fingerprints(place) for place in places)
+    assert first[1] == second[1]  # the same model in two places
+    assert first[0] != second[0]  # configurations of one name that say different things
+    assert fingerprints(places[0]) == first
+    (places[0] / "model" / "weights").write_text("2")
+    assert not set(fingerprints(places[0])) & set(first)
+    assert PresidioScorer.with_model().fingerprint not in (*first, *second)
 
 
 def test_without_presidio_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

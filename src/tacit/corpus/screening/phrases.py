@@ -23,7 +23,7 @@ class PhraseIndex:
     """
 
     def __init__(self, phrases: Collection[str], *, ignore_case: bool = False) -> None:
-        self._lower = ignore_case
+        self.ignore_case = ignore_case
         self._by_word: dict[str, list[tuple[int, str]]] = {}
         self._without_words: list[str] = []
         self.phrases = frozenset(_lowered(phrase) if ignore_case else phrase for phrase in phrases) - {""}
@@ -36,7 +36,7 @@ class PhraseIndex:
 
     def find(self, text: str, *, every: bool = False) -> Iterator[tuple[int, int]]:
         """Where phrases are, in order of their first words; occurrences may overlap."""
-        searched = _lowered(text) if self._lower else text
+        searched = _lowered(text) if self.ignore_case else text
         for word in _WORD.finditer(searched):
             for offset, phrase in self._by_word.get(word.group(), ()):
                 start = word.start() - offset
@@ -81,9 +81,10 @@ class Gazetteer:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the entries."""
+        """A hash of the entries, and whether their case counts."""
         digest = hashlib.sha256("\n".join(sorted(self.index.phrases)).encode()).hexdigest()
-        return f"gazetteer {self.label} {digest[:16]}"
+        case = " ignoring case" if self.index.ignore_case else ""
+        return f"gazetteer {self.label}{case} {digest[:16]}"
 
     @classmethod
     def read(cls, paths: Sequence[Path], label: str, *, ignore_case: bool = False) -> Gazetteer:

@@ -8,23 +8,30 @@ work and its recognition of names does not. Nothing is fetched for checking e-ma
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import logging
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tacit.corpus.screening.scores import ScoredToken
 from tacit.errors import MissingExtra, ModelError, RecipeError
+from tacit.files import sha256_of
 from tacit.recipes import read_mapping
 
 _FEATURE = "The Presidio scorer"
 
 
 class PresidioScorer:
-    """A Presidio ``AnalyzerEngine`` (or anything with its ``analyze``); the scores are Presidio's own."""
+    """A Presidio ``AnalyzerEngine`` (or anything with its ``analyze``); the scores are Presidio's own.
+
+    ``about`` tells engines apart: a calibration is taken for a screening's if what they say of their policies
+    is the same. Of engines that are built here it is a hash of their files, not where these lie.
+    """
 
     contextual = True
 
@@ -50,6 +57,7 @@ class PresidioScorer:
             raise ModelError(
                 f"{model}: is no folder with a spaCy model; models are never fetched by name, give a folder."
             )
+        about = f"blank {_versions()}" if model is None else f"model {_content([model])} {_versions()}"
         with tempfile.TemporaryDirectory() as folder:
             place = _blank(language, Path(folder) / "blank") if model is None else model
             configuration = {
@@ -60,7 +68,7 @@ class PresidioScorer:
                 engine = NlpEngineProvider(nlp_configuration=configuration).create_engine()
                 analyzer = AnalyzerEngine(nlp_engine=engine, supported_languages=[language])
         _stay_offline()
-        return cls(analyzer, language=language, entities=entities, about=str(model or "blank"))
+        return cls(analyzer, language=language, entities=entities, about=about)
 
     @classmethod
     def from_configuration(
@@ -70,7 +78,8 @@ class PresidioScorer:
         _require_presidio()
         from presidio_analyzer import AnalyzerEngineProvider
 
-        _refuse_models_by_name(path, read_mapping(path, "Presidio configuration", "'nlp_configuration:'"))
+        models = _models_of(path, read_mapping(path, "Presidio configuration", "'nlp_configuration:'"))
+        about = f"configuration {_content([path, *models])} {_versions()}"
         try:
             with _quiet():
                 engine = AnalyzerEngineProvider(analyzer_engine_conf_file=path).create_engine()
@@ -79,7 +88,7 @@ class PresidioScorer:
                 f"{path}: Presidio cannot build an engine from it ({type(problem).__name__}); correct it."
             ) from None
         _stay_offline()
-        return cls(engine, language=language, entities=entities, about=path.name)
+        return cls(engine, language=language, entities=entities, about=about)
 
     def score(self, texts: Sequence[str]) -> list[list[ScoredToken]]:
         """What Presidio finds, with its scores."""
@@ -124,13 +133,31 @@ def _blank(language: str, folder: Path) -> Path:
     return folder
 
 
-def _refuse_models_by_name(path: Path, configuration: Mapping[str, Any]) -> None:
+def _content(places: Sequence[Path]) -> str:
+    """A hash of files, and of all files of folders, by their names there."""
+    digest = hashlib.sha256()
+    for place in places:
+        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if path.is_file():
+                name = path.relative_to(place).as_posix()
+                digest.update(f"{name}\0{sha256_of(path)}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def _versions() -> str:
+    """Of those whose code decides what is found."""
+    return " ".join(f"{name} {version(name)}" for name in ("presidio-analyzer", "spacy"))
+
+
+def _models_of(path: Path, configuration: Mapping[str, Any]) -> list[Path]:
+    """The folders of its models; a model that is named in any other way is refused."""
     nlp = configuration.get("nlp_configuration")
     models = nlp.get("models") if isinstance(nlp, Mapping) else None
     if not isinstance(models, list) or not models:
         raise RecipeError(
             f"{path}: has no nlp_configuration with models, and Presidio would fetch one by name; name one."
         )
+    folders = []
     for model in models:
         name = model.get("model_name") if isinstance(model, Mapping) else None
         names = list(name.values()) if isinstance(name, Mapping) else [name]
@@ -140,6 +167,8 @@ def _refuse_models_by_name(path: Path, configuration: Mapping[str, Any]) -> None
                     f"{path}: the model '{each}' is no folder; models are never fetched or imported by name, "
                     "give the folder of one."
                 )
+            folders.append(Path(each))
+    return folders
 
 
 def _stay_offline() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 
@@ -28,8 +29,9 @@ class RegexScorer:
 
     @property
     def fingerprint(self) -> str:
-        """The expressions themselves."""
-        return f"regex {self._score:g} " + " ".join(f"{label}={e.pattern}" for label, e in self._expressions)
+        """The expressions themselves, quoted: what one says must not read like two."""
+        expressions = json.dumps({label: e.pattern for label, e in self._expressions}, ensure_ascii=False)
+        return f"regex {self._score!r} {expressions}"
 
     def score(self, texts: Sequence[str]) -> list[list[ScoredToken]]:
         """Every match that is not empty."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class TokenClassifier:
             )
         longest = getattr(config, "max_position_embeddings", _LONGEST) or _LONGEST
         self._longest = min(int(longest), int(self._tokenizer.model_max_length), _LONGEST)
-        self.fingerprint = f"huggingface {rule} {_weights_hash(self._model)}"
+        self.fingerprint = f"huggingface {rule} {_hash(self._model, self._tokenizer)} {self._longest}"
 
     def score(self, texts: Sequence[str]) -> list[list[ScoredToken]]:
         """The score of every word."""
@@ -181,8 +182,12 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _weights_hash(model: Any) -> str:
-    digest = hashlib.sha256()
+def _hash(model: Any, tokenizer: Any) -> str:
+    """Of all that decides a score: labels, how text becomes tokens, and weights."""
+    reading = json.loads(tokenizer.backend_tokenizer.to_str())
+    reading["padding"] = reading["truncation"] = None  # what the last caller asked for
+    labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
+    digest = hashlib.sha256(json.dumps([labels, reading], sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().contiguous().cpu().float().numpy().tobytes())

@@ -9,7 +9,7 @@ import torch
 
 from tacit.training.encoding import IntArray
 from tacit.training.private_steps.keystream import Keystream
-from tacit.training.private_steps.noise import COSINE, SINE, CipherNoise, Noisy
+from tacit.training.private_steps.noise import CipherNoise, Noisy
 from tacit.training.private_steps.sampling import PoissonSampler
 from tests.training.private_steps.small import privacy
 
@@ -160,12 +160,3 @@ def test_the_tails_do_not_end_where_32_bits_do(monkeypatch: pytest.MonkeyPatch) 
     assert far.max() > 7.9
     # The law of a radius, given that it lies in the outermost cell: exp(-r^2 / 2) 2^31 is uniform.
     assert scipy.stats.kstest(np.exp(-(far**2) / 2) * 2.0**31, "uniform").pvalue > 1e-6
-
-
-def test_polynomials_are_sine_and_cosine_to_fp32() -> None:
-    turn = np.linspace(-1, 1, 20_001)
-    sine = turn * np.polynomial.polynomial.polyval(turn**2, SINE)
-    cosine = np.polynomial.polynomial.polyval(turn**2, COSINE)
-    np.testing.assert_allclose(sine, np.sin(np.pi * turn / 2), atol=1e-8)
-    np.testing.assert_allclose(cosine, np.cos(np.pi * turn / 2), atol=1e-9)
-    assert np.abs(turn * np.polynomial.polynomial.polyval(turn**2, SINE[:-1]) - sine).max() > 1e-6

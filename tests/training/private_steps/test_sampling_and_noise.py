@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from tacit.training.encoding import IntArray
+from tacit.training.private_steps import keystream
 from tacit.training.private_steps.keystream import Keystream
 from tacit.training.private_steps.noise import CipherNoise, Noisy
 from tacit.training.private_steps.sampling import PoissonSampler
@@ -99,6 +101,17 @@ def test_the_keystream_is_that_of_aes_256() -> None:
         pieces.fill(piece)
         drawn += piece[:size].tobytes()
     assert drawn == long[:600_000].tobytes()
+
+
+@pytest.mark.parametrize("galois", [1, 1000, keystream._GALOIS_BLOCKS])
+def test_the_keystream_is_counter_mode_whichever_mode_computes_it(
+    galois: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keystream, "_GALOIS_BLOCKS", galois)
+    ours, key = np.zeros(300_001 + 15, np.uint8), bytes(range(32))
+    Keystream(key).fill(ours)
+    plain = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update(bytes(300_001))
+    assert ours[:300_001].tobytes() == plain
 
 
 def test_every_bit_of_the_operating_systems_key_counts(monkeypatch: pytest.MonkeyPatch) -> None:

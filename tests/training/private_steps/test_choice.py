@@ -137,7 +137,7 @@ def test_the_fastest_stairs_are_taken(monkeypatch: pytest.MonkeyPatch, fast: int
 
 
 def test_the_other_library_is_taken_where_it_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seconds, inner in ((0.9, None), (0.6, products.onednn_inner)):
+    for seconds, inner in ((0.95, None), (0.8, products.onednn_inner)):
         monkeypatch.setattr(
             fastest, "_seconds", lambda grams, _, found=seconds: 1.0 if grams._inner is None else found
         )

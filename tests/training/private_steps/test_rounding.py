@@ -85,7 +85,7 @@ class Matrix:
         self.exact += rows.double().T @ columns.double()
 
     def head(self, rows: Tensor, columns: Tensor) -> None:
-        bound = _bound(rows, columns, self.books.how)
+        bound = _bound([rows], [columns], self.books.how)
         self.books.dense(self.weight, HeadEntry(rows, columns, [(0, len(rows))], bound))
         self.exact += rows.double().T @ columns.double()
 

@@ -31,6 +31,7 @@ from tacit.training.private_steps.book_keeping.ghost import (
 )
 from tacit.training.private_steps.clipping import ADDED_AT_ONCE, GradientSum, ParameterSum, norms_of_rows
 
+_GRAMS_KEPT = 4  # who shares one asks for it soon
 _DOUBTFUL = 2.0**-5  # of a square: a margin that would clip by more than a 64th too much
 
 
@@ -97,6 +98,8 @@ class GramCache:
         """The Gram matrix over positions of [B, T, X]."""
         key = (vectors.data_ptr(), vectors.shape, vectors.stride())
         if key not in self._known:  # the tensor is kept too, or its address could be given to another
+            while len(self._known) >= _GRAMS_KEPT:
+                del self._known[next(iter(self._known))]
             self._known[key] = (vectors, Gram(vectors, self.how))
         return self._known[key][1]
 

@@ -105,6 +105,10 @@ class Grams:
         self.width = width
         self._piece = max(_PIECE, (_PIECES if inner is None else _INNER_PIECES) // max(1, width))
 
+    def inner_for(self, vectors: Tensor) -> Inner | None:
+        """The other library's product, where it is to be used and can be."""
+        return self._inner if vectors.dtype == torch.float32 else None
+
     def stairs(self, time: int, width: int = 0) -> list[tuple[int, int]]:
         """Positions in a few runs; a Gram matrix is computed from each run to all positions before."""
         long = _LONG_STAIR // 2 if width >= _LONG_VECTOR else _LONG_STAIR
@@ -146,16 +150,31 @@ class Gram:
     def __init__(
         self, vectors_BTX: Tensor, grams: Grams, stairs: Sequence[tuple[int, int]] | None = None
     ) -> None:
-        if vectors_BTX.dtype != torch.float32 or torch.is_autocast_enabled(vectors_BTX.device.type):
-            raise AssertionError(
-                "norms of examples are computed in fp32, or their margins would be too small"
-            )
+        _refuse_low_precision(vectors_BTX)
         self.stairs = grams.stairs(vectors_BTX.shape[1]) if stairs is None else stairs
-        self.products = grams.of(vectors_BTX, self.stairs)
-        self.roundings = grams.roundings(vectors_BTX.shape[2])
+        self._finish(grams.of(vectors_BTX, self.stairs), grams.roundings(vectors_BTX.shape[2]))
+
+    @classmethod
+    def of_each(cls, vectors: Sequence[Tensor], grams: Grams, stairs: Sequence[tuple[int, int]]) -> Gram:
+        """Of examples [T, X] of different lengths, each by itself; ``stairs`` are for the longest."""
+        _refuse_low_precision(vectors[0])
+        gram = cls.__new__(cls)
+        gram.stairs = stairs
+        products = [vectors[0].new_zeros(len(vectors), end - begin, end) for begin, end in stairs]
+        for example, vectors_TX in enumerate(vectors):
+            own = [(begin, min(end, len(vectors_TX))) for begin, end in stairs if begin < len(vectors_TX)]
+            for room, product, (begin, end) in zip(
+                products, grams.of(vectors_TX[None], own), own, strict=False
+            ):
+                room[example, : end - begin, :end] = product[0]
+        gram._finish(products, grams.roundings(vectors[0].shape[1]))
+        return gram
+
+    def _finish(self, products: list[Tensor], roundings: int) -> None:
+        self.products, self.roundings = products, roundings
         squares = [
             product[:, :, begin:].diagonal(dim1=1, dim2=2)
-            for product, (begin, _) in zip(self.products, self.stairs, strict=True)
+            for product, (begin, _) in zip(products, self.stairs, strict=True)
         ]
         self.lengths = (torch.cat(squares, dim=1) + _TINY_LENGTH).sqrt()  # of every position's vector, [B, T]
 
@@ -163,11 +182,16 @@ class Gram:
         """Sum over t, s of the product's size times both lengths, [B]."""
         total = torch.zeros((), dtype=torch.float64)
         for product, (begin, end) in zip(self.products, self.stairs, strict=True):
-            across = lengths_BT[:, :end, None].clone()
-            across[:, :begin] *= 2  # by symmetry
-            sums_Bt1 = torch.bmm(product.abs(), across)
-            total = total + (sums_Bt1[:, :, 0] * lengths_BT[:, begin:end]).sum(dim=1)
+            across = lengths_BT[:, None, :end].clone()
+            across[:, :, :begin] *= 2  # by symmetry
+            sums_Bt = torch.linalg.vector_norm(product * across, ord=1, dim=2)
+            total = total + (sums_Bt * lengths_BT[:, begin:end]).sum(dim=1)
         return total
+
+
+def _refuse_low_precision(vectors: Tensor) -> None:
+    if vectors.dtype != torch.float32 or torch.is_autocast_enabled(vectors.device.type):
+        raise AssertionError("norms of examples are computed in fp32, or their margins would be too small")
 
 
 def outer_bound(rows: Gram, columns: Gram) -> Bound:

@@ -102,13 +102,15 @@ class _HeadLoss(torch.autograd.Function):
             )
             total += losses.sum(dtype=torch.float64)
             torch.mm(gradients_NV[some], head.weight.float(), out=grad_hidden[some])
-            for example in range(group.start, group.stop):
-                own = slice(*spans[example])
-                if weight.requires_grad:
-                    # The loss may run in bf16; the norms may not.
-                    with torch.autocast(wide_ND.device.type, enabled=False):
-                        bounds.append(_bound(gradients_NV[own], wide_ND[own], books.how))
-                if biases is not None:
+            each = [slice(*spans[example]) for example in group]
+            if weight.requires_grad:
+                # The loss may run in bf16; the norms may not.
+                with torch.autocast(wide_ND.device.type, enabled=False):
+                    bounds.append(
+                        _bound([gradients_NV[own] for own in each], [wide_ND[own] for own in each], books.how)
+                    )
+            if biases is not None:
+                for example, own in zip(group, each, strict=True):
                     torch.sum(gradients_NV[own], dim=0, out=biases[example])
         ctx.found = (
             HeadEntry(gradients_NV, wide_ND, spans, Bound.stacked(bounds)) if bounds else None,
@@ -157,7 +159,7 @@ def _logits_to_gradients(
     return normaliser.losses() * weights_N
 
 
-def _bound(gradients_TV: Tensor, hidden_TD: Tensor, how: Grams) -> Bound:
-    """Of the squared norm of one example's gradient of the head."""
-    stairs = how.stairs(*gradients_TV.shape)
-    return outer_bound(Gram(gradients_TV[None], how, stairs), Gram(hidden_TD[None], how, stairs))
+def _bound(gradients: Sequence[Tensor], hidden: Sequence[Tensor], how: Grams) -> Bound:
+    """Of the squared norms of some examples' gradients of the head, from [T, V] and [T, D] of each."""
+    stairs = how.stairs(max(len(own) for own in gradients), gradients[0].shape[1])
+    return outer_bound(Gram.of_each(gradients, how, stairs), Gram.of_each(hidden, how, stairs))

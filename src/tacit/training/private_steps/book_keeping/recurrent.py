@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tacit.errors import ModelError
 from tacit.models.lstm import LayerState, LSTMLayer, effective_bias, effective_weight
 from tacit.training.private_steps.book_keeping.books import Books
+from tacit.training.private_steps.book_keeping.products import Inner, add_inner
 
 
 def recorded_lstm(
@@ -43,9 +44,11 @@ class _RecordedLSTM(torch.autograd.Function):
         weight_x, weight_h = effective_weight(layer.input_gates), effective_weight(layer.recurrent_gates)
         bias = effective_bias(layer.input_gates) + effective_bias(layer.recurrent_gates)
         flat = x_BTI.transpose(0, 1).reshape(time * examples, -1)  # no copy above another recurrent layer
-        gates_TBG = torch.addmm(_squashed_first(bias), flat, _squashed_first(weight_x).T)
+        inner = books.how.inner_for(flat)
+        gates_TBG = _squashed_first(bias).repeat(time * examples, 1)
+        gates_TBG = add_inner(gates_TBG, flat, _squashed_first(weight_x), inner)
         gates_TBG = gates_TBG.view(time, examples, 4 * size)
-        weight_HG = _squashed_first(weight_h).T.contiguous()
+        recurrent_GH = _squashed_first(weight_h)
         cells, hidden = (gates_TBG.new_zeros(time + 1, examples, size) for _ in range(2))
         tanh_cells = gates_TBG.new_empty(time, examples, size)
         # Views of all steps at once: making them step by step would take as long as computing with them.
@@ -53,7 +56,7 @@ class _RecordedLSTM(torch.autograd.Function):
         enter, forget, leave, candidate = (part.unbind() for part in gates_TBG.chunk(4, dim=2))
         every_cell, every_hidden, every_tanh = cells.unbind(), hidden.unbind(), tanh_cells.unbind()
         for step in range(time):
-            every_gates[step].addmm_(every_hidden[step], weight_HG)
+            add_inner(every_gates[step], every_hidden[step], recurrent_GH, inner)
             squashed[step].sigmoid_()
             candidate[step].tanh_()
             cell = torch.mul(forget[step], every_cell[step], out=every_cell[step + 1])
@@ -73,14 +76,18 @@ class _RecordedLSTM(torch.autograd.Function):
         """The inputs' gradient; what the gates' gradient meets goes into the books."""
         x_TBI, gates_TBG, cells, tanh_cells, hidden, weight_x, weight_h = ctx.saved_tensors
         layer, books = ctx.layer
-        gradient_TBG = _gates_gradient(upstream[0].transpose(0, 1), gates_TBG, cells, tanh_cells, weight_h)
+        inner = books.how.inner_for(gates_TBG)
+        grad_hidden_TBH = upstream[0].transpose(0, 1)
+        gradient_TBG = _gates_gradient(grad_hidden_TBH, gates_TBG, cells, tanh_cells, weight_h, inner)
         gradient_BTG = gradient_TBG.transpose(0, 1)
         bias_BG = gradient_TBG.float().sum(dim=0)  # of both maps, which are added up
         _record(layer.input_gates, books, gradient_BTG, x_TBI.transpose(0, 1), bias_BG)
         _record(layer.recurrent_gates, books, gradient_BTG, hidden[:-1].transpose(0, 1), bias_BG)
         grad_x = None
         if ctx.needs_input_grad[0]:
-            grad_x = (gradient_TBG.flatten(0, 1) @ weight_x).view(x_TBI.shape).transpose(0, 1)
+            flat = gradient_TBG.flatten(0, 1)
+            grad_x = flat @ weight_x if inner is None else inner(flat, weight_x.T.contiguous())
+            grad_x = grad_x.view(x_TBI.shape).transpose(0, 1)
         return (grad_x, *[None] * (len(ctx.needs_input_grad) - 1))
 
 
@@ -91,32 +98,44 @@ def _squashed_first(rows: Tensor) -> Tensor:
 
 
 def _gates_gradient(
-    grad_hidden_TBH: Tensor, gates_TBG: Tensor, cells: Tensor, tanh_cells: Tensor, weight_GH: Tensor
+    grad_hidden_TBH: Tensor,
+    gates_TBG: Tensor,
+    cells: Tensor,
+    tanh_cells: Tensor,
+    weight_GH: Tensor,
+    inner: Inner | None,
 ) -> Tensor:
-    """Gradient by the gates before they are squashed, [T, B, G] in torch's order."""
+    """Gradient by the gates before they are squashed, [T, B, G] in torch's order.
+
+    It takes the place of the gates themselves; cells are overwritten as well. Nobody needs them any more, and
+    fresh memory would be the largest thing that a step has beyond an ordinary one.
+    """
     time, examples, size = tanh_cells.shape
     enter, forget, leave, candidate = gates_TBG.chunk(4, dim=2)
-    # Of each gate, per unit of the cell's gradient; of the output gate, per unit of the hidden state's.
-    slopes = torch.empty_like(gates_TBG)
-    by_enter, by_forget, by_candidate, by_leave = slopes.chunk(4, dim=2)
     sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # gradient * output * (1 - output)
     tanh_backward = torch.ops.aten.tanh_backward.grad_input  # gradient * (1 - output^2)
-    sigmoid_backward(candidate, enter, grad_input=by_enter)
-    sigmoid_backward(cells[:-1], forget, grad_input=by_forget)
-    tanh_backward(enter, candidate, grad_input=by_candidate)
-    sigmoid_backward(tanh_cells, leave, grad_input=by_leave)
     to_cell = torch.ops.aten.tanh_backward(leave, tanh_cells)
-    gradient = slopes  # each is multiplied in its place
+    # Of each gate, per unit of the cell's gradient; of the output gate, per unit of the hidden state's. What
+    # is needed later is read before its place is taken.
+    by_leave = sigmoid_backward(tanh_cells, leave, grad_input=tanh_cells)
+    tanh_backward(enter, candidate, grad_input=leave)
+    sigmoid_backward(candidate, enter, grad_input=enter)
+    candidate.copy_(by_leave)
+    forget_TBH = tanh_cells.copy_(forget)
+    sigmoid_backward(cells[:-1], forget, grad_input=forget)
+    gradient = gates_TBG  # each slope is multiplied in its place
+    grad_hidden_TBH = cells[1:].copy_(grad_hidden_TBH)  # written to below
     from_cell = gates_TBG.new_zeros(examples, 1, size)
     parts = gradient.view(time, examples, 4, size)
     by_cell, by_hidden = parts[:, :, :3].unbind(), parts[:, :, 3:].unbind()
-    every_gradient, to_cells, forgets = gradient.unbind(), to_cell.unsqueeze(2).unbind(), forget.unbind()
-    grad_hidden_TBH = grad_hidden_TBH.clone(memory_format=torch.contiguous_format)  # written to below
+    every_gradient, to_cells = gradient.unbind(), to_cell.unsqueeze(2).unbind()
+    forgets = forget_TBH.unsqueeze(2).unbind()
     every_hidden, flat_hidden = grad_hidden_TBH.unsqueeze(2).unbind(), grad_hidden_TBH.unbind()
+    recurrent_HG = weight_GH.T.contiguous()
     for step in reversed(range(time)):
         if step + 1 < time:
-            flat_hidden[step].addmm_(every_gradient[step + 1], weight_GH)
-            from_cell.mul_(forgets[step + 1].unsqueeze(1))
+            add_inner(flat_hidden[step], every_gradient[step + 1], recurrent_HG, inner)
+            from_cell.mul_(forgets[step + 1])
         from_cell.addcmul_(every_hidden[step], to_cells[step])
         by_cell[step].mul_(from_cell)
         by_hidden[step].mul_(every_hidden[step])

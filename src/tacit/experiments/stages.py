@@ -173,10 +173,11 @@ def text_mark(path: Path) -> str:
 
 
 def _by_content(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe with the text itself, and the key of its partition, in the place of where they lie."""
+    """A recipe with texts themselves, and the key of its partition, in the place of where they lie."""
     known = {**recipe, "corpus": _marked(recipe["corpus"], "path")}
-    if "key" in recipe.get("ensemble", {}):
-        known["ensemble"] = _marked(recipe["ensemble"], "key")
+    for section, name in (("ensemble", "key"), ("selective", "screened")):
+        if name in recipe.get(section, {}):
+            known[section] = _marked(recipe[section], name)
     return known
 
 

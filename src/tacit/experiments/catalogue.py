@@ -6,6 +6,8 @@ from typing import Final
 
 from tacit.errors import InputError
 from tacit.experiments.crt_amplification import AMPLIFICATION
+from tacit.experiments.crt_attacks import ATTACKS
+from tacit.experiments.crt_frontier import FRONTIER
 from tacit.experiments.experiment import Experiment
 from tacit.experiments.reg_disparity import DISPARITY
 from tacit.experiments.reg_exposure import EXPOSURE
@@ -25,6 +27,8 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
     ORDER,
     CERTIFIED_MIXING,
     EXTRACTION,
+    FRONTIER,
+    ATTACKS,
     AMPLIFICATION,
     EXPOSURE,
     TAB,

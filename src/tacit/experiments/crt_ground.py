@@ -1,4 +1,4 @@
-"""What CRT's frontier and attacks share: settings, and every Run with its promise, its perplexity and what leaks.
+"""What CRT's frontier and attacks share: every Run with its promise, its perplexity and what leaks.
 
 Six ways of training, on the same data points of the same corpus:
 
@@ -9,9 +9,9 @@ Six ways of training, on the same data points of the same corpus:
     crt          noise where a secret was masked or missed, plain steps on the rest
 
 A cell is one of these on a corpus, with a model, at a share gamma of secrets that the policy misses and a
-level of noise. Each cell is a stage: its Runs with all seeds. Frontier and attacks name the cells they need, and
-those that both need are trained once. Perplexity is measured on raw held-out sentences, over the tokens that are
-nobody's secret: whoever masks is not asked to write what it was kept from reading.
+level of noise. Each cell is a stage: its Runs with all seeds. Frontier and attacks name the cells they need,
+and those that both need are trained once. Perplexity is measured on raw held-out sentences, over the tokens
+that are nobody's secret: whoever masks is not asked to write what it was kept from reading.
 """
 
 from __future__ import annotations
@@ -200,11 +200,15 @@ def _memberships(
     plan = GroupPlan(section["members"], section["members"], section["groups"], section["size"])
     groups = draw_groups(found.is_member, found.secrets, plan, seed=0)
     sums = groups.sums(scores["perplexity"])
+    right = (scores["perplexity"] > np.median(scores["perplexity"])) == found.is_member
+    _, pairs = np.unique(np.asarray(found.secrets), return_inverse=True)
     return {
         "membership": told_apart(scores["perplexity"], found.is_member),
+        # Of each pair of dialogues, which are what may be resampled: right answers, and all.
+        "right": np.bincount(pairs, right).tolist(),
+        "asked": np.bincount(pairs).tolist(),
         "groups": told_apart(sums, groups.is_member),
         "members": int(found.is_member.sum()),
-        "pairs": len(set(found.secrets)),
     }
 
 
@@ -230,9 +234,7 @@ def promise_of(run: Run, cell: Cell, delta: float) -> dict[str, Any]:
     """
     if cell.method == DP_SGD:
         process = DpSgdProcess.from_json(read_json(run.folder / "privacy.json", _AGAIN)["dpsgd"]["process"])
-        own, paper = (
-            dpsgd_curve(process, one).epsilon_at(delta) for one in ("replace-one", "add-remove")
-        )
+        own, paper = (dpsgd_curve(process, one).epsilon_at(delta) for one in ("replace-one", "add-remove"))
         return _promise(own, own, own, paper, paper, paper, process.noise_multiplier)
     if cell.method == CRT:
         found = Certificate.from_json(read_json(run.folder / "certificate.json", _AGAIN))
@@ -284,5 +286,3 @@ def distinct(cells: Iterable[Cell]) -> list[Cell]:
 def has_selective(model: str) -> bool:
     """Selective DP-SGD is for one recurrent layer."""
     return model == LSTM
-
-

@@ -1,14 +1,15 @@
-"""The models of CRT's experiments: an LSTM that learns from nothing, and a transformer that has read public text.
+"""The models of CRT's experiments: an LSTM that learns from nothing, a transformer that has read public text.
 
-The paper fine-tunes a distilled GPT-2 and lets its LSTM learn from nothing. At `paper` scale the transformer is that
-model. Where there is no hub and no GPU, a small one reads Wikitext first: what it brings along is public, as
-GPT-2 is, and much less. Both have one vocabulary of pieces of words, made from the same public text, in which
-every digit stands alone: nothing is unknown, so that any secret can be remembered, and no word of the private
-text is in it.
+The paper fine-tunes a distilled GPT-2 and lets its LSTM learn from nothing. At `paper` scale the transformer
+is that model. Where there is no hub and no GPU, a small one reads Wikitext first: what it brings along is
+public, as GPT-2 is, and much less. Both have one vocabulary of pieces of words, made from the same public
+text, in which every digit stands alone: nothing is unknown, so that any secret can be remembered, and no word
+of the private text is in it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,7 @@ from tacit.runs import Run
 
 LSTM, TRANSFORMER = "lstm", "transformer"
 NAMES: Final = {LSTM: "LSTM", TRANSFORMER: "transformer"}
+_USER, _TEXT = "user", "text"
 _END: Final = "<|end|>"
 _SEED: Final = 8
 Settings = Mapping[str, Any]
@@ -66,8 +68,8 @@ def public_run(workshop: Workshop, settings: Settings) -> Run:
         "model": {"name": str(untrained.absolute()), "dtype": "fp32"},
         "corpus": {
             "path": str(_public_text(workshop, settings).absolute()),
-            "format": "text",
-            "document": "line",
+            "user": _USER,
+            "text": _TEXT,
             "public": True,
         },
         "held_out": None,
@@ -107,9 +109,9 @@ def _tokenizer(workshop: Workshop, settings: Settings) -> PublicTokenizer:
     key = vocabulary_key(workshop, settings)
 
     def make(folder: Path) -> None:
-        text = _public_text(workshop, settings).read_text(encoding="utf-8")
+        lines = list(_lines(workshop, settings["public_text"]))
         with quiet():
-            _pieces_of_words(text.split("\n"), settings["vocabulary"]).save_pretrained(folder)
+            _pieces_of_words(lines, settings["vocabulary"]).save_pretrained(folder)
 
     folder = workshop.made_folder("crt-vocabulary", key, make)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
@@ -154,7 +156,12 @@ def _public_text(workshop: Workshop, settings: Settings) -> Path:
     """The beginning of the public text: lines that say something."""
     reading = settings["public_text"]
     key = vocabulary_key(workshop, settings)
-    return workshop.made_text("crt-public.txt", key, lambda: "\n".join(_lines(workshop, reading)) + "\n")
+
+    def rows() -> str:
+        lines = (json.dumps({_USER: "public", _TEXT: line}) for line in _lines(workshop, reading))
+        return "\n".join(lines) + "\n"
+
+    return workshop.made_text("crt-public.jsonl", key, rows)
 
 
 def _lines(workshop: Workshop, reading: Settings) -> Iterator[str]:

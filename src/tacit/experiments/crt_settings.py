@@ -98,7 +98,7 @@ def _tiny() -> dict[str, Any]:
         "transformer": {"layers": 1, "width": 32, "heads": 2, "context": 128},
         "trainings": {LSTM: trainings, TRANSFORMER: trainings},
         "levels": [{"noise_multiplier": 4.0}, {"noise_multiplier": 0.5}],
-        "frontier_gamma": 0.1,
+        "frontier_gamma": 0.5,
         "gammas": [0.0, 0.5],
         "attacked_level": 1,
         "exposure": {"budget": 300, "samples": 200},

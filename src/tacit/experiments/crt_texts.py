@@ -1,15 +1,15 @@
-"""CRT's corpora for the experiments: data points with the gold spans of their secrets, and canaries among them.
+"""CRT's corpora for the experiments: data points with gold spans of their secrets, and canaries among them.
 
 simulated     dialogues that are written here (`corpus/customersim.py`)
 customersim   the CustomerSim dialogues as published, JSON lines with spans
 multiwoz      MultiWOZ 2.1 or 2.2 as published (`corpus/dialogue_corpora.py`)
 
-A data point is one sentence, as CRT has it, and a row of its own: so the examples of all methods are the same,
-and masking one point moves no other. Half of the dialogues are trained on, the other half is held out: that
-is for measuring, and gives the membership attack secrets that nobody learnt from.
+A data point is one sentence, as CRT has it, and a row of its own: so the examples of all methods are the
+same, and masking one point moves no other. Half of the dialogues are trained on, the other half is held out:
+that is for measuring, and gives the membership attack secrets that nobody learnt from.
 
-Ground is what all Runs of a corpus and a seed stand on. The dialogues are the same for all seeds; which of them
-are trained on, the canaries and what the policy misses are the seed's.
+Ground is what all Runs of a corpus and a seed stand on. The dialogues are the same for all seeds; which of
+them are trained on, the canaries and what the policy misses are the seed's.
 """
 
 from __future__ import annotations

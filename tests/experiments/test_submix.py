@@ -162,6 +162,18 @@ def test_larger_scales_can_be_planned_without_any_text(name: str, scale: Any, tm
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_small_takes_an_hour_at_most_and_few_tokens_of_the_large_model(name: str, tmp_path: Path) -> None:
+    experiment = experiment_called(name)
+    assert sum(stage.minutes for stage in experiment.planned(Workshop(tmp_path), "small")) <= 60
+    settings = experiment.settings("small")
+    epochs = settings.get("dpsgd_epochs", 1)
+    most = max(epochs) if isinstance(epochs, list) else epochs
+    for ground in settings.get("grounds", [settings["ground"]] if "ground" in settings else []):
+        training = ground["training"]
+        assert ground["batches"] * training["batch_size"] * training["block_size"] * most <= 300_000
+
+
 @pytest.mark.parametrize("name", NAMES[:-1])
 def test_text_that_is_not_there_is_told_in_a_sentence(name: str, tmp_path: Path) -> None:
     experiment = experiment_called(name)

@@ -70,9 +70,9 @@ def _settings(scale: Scale) -> Settings:
         "delta": DELTA,
         "epsilons": [0.5, 2.0, 64.0] if tiny else [0.5, 1.0, 2.0, 4.0, 8.0],
         "queries": 64 if tiny else 1024,
-        "most_parts_queries": {"tiny": 320, "small": 6144, "paper": 204_800}[scale],
-        "baseline_queries": 192 if tiny else 2048,
-        "dpsgd_epochs": {"tiny": 1, "small": 4, "paper": 10}[scale],
+        "most_parts_queries": {"tiny": 320, "small": 4096, "paper": 204_800}[scale],
+        "baseline_queries": {"tiny": 192, "small": 1024, "paper": 2048}[scale],
+        "dpsgd_epochs": {"tiny": 1, "small": 2, "paper": 10}[scale],
         "aims": {"2k": 0.65, "most": 0.8},  # set before anything was measured
     }
 

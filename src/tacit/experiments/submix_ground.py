@@ -44,7 +44,7 @@ from tacit.statistics import FloatArray
 GroundSettings = Mapping[str, Any]
 
 # What two cores do in a minute, about: tokens trained on, and queries asked of 17 models.
-_SPEEDS: Final = {"smollm2-135m-instruct": (20_000, 1_800), "gpt2": (5_000, 1_500), None: (150_000, 20_000)}
+_SPEEDS: Final = {"smollm2-135m-instruct": (30_000, 1_800), "gpt2": (5_000, 1_500), None: (150_000, 20_000)}
 _PARTITION_KEY: Final = "partition.key"
 _PMFS: Final = "pmfs"
 
@@ -57,7 +57,7 @@ def wikitext(scale: Scale) -> GroundSettings:
         text = {"kind": "wikitext", "file": "wikitext-103/wiki.train.tokens", "bytes": None, "block": 512}
         # 117.9 million tokens, of which a hundredth is held out, in batches of eight blocks.
         return _papers("wikitext-103", text, batches=28_480)
-    private = {"kind": "wikitext", "file": "wikitext-2/train.txt", "bytes": 820_000, "block": 128}
+    private = {"kind": "wikitext", "file": "wikitext-2/train.txt", "bytes": 560_000, "block": 128}
     return {
         "name": "wikitext-2",
         "model": "smollm2-135m-instruct",
@@ -68,10 +68,10 @@ def wikitext(scale: Scale) -> GroundSettings:
         "seed": 1,
         "adapter": {"rank": 16, "alpha": 32, "trunk_layers": 24},
         "training": {"block_size": 128, "batch_size": 2, "learning_rate": 1e-3},
-        "batches": 640,
+        "batches": 440,
         "dpsgd": {"batch_size": 64, "clip": 0.1, "engine": "auto"},
         "support": 512,
-        "queries": 20_480,
+        "queries": 10_240,
         "surrogate_queries": 10_240,
     }
 
@@ -83,14 +83,14 @@ def bigpatent() -> GroundSettings:
 
 def patents() -> GroundSettings:
     """The small stand-in for BigPatent; its targets are calibrated on Wikitext."""
-    text = {"kind": "patents", "file": "patents/abstracts.jsonl", "rows": 500, "seed": 1}
+    text = {"kind": "patents", "file": "patents/abstracts.jsonl", "rows": 300, "seed": 1}
     return {
         **wikitext("small"),
         "name": "patents",
         "private": text,
         "public": None,
-        "batches": 240,
-        "queries": 8_192,
+        "batches": 144,
+        "queries": 4_096,
         "surrogate_queries": 0,
     }
 
@@ -324,11 +324,11 @@ def _run(ground: GroundSettings, shop: Workshop, learner: Learner) -> Run:
     model = {"name": ground["model"] or tiny_public_model(shop)}
     whole = {**learner.recipe, "model": model, "corpus": corpus}
     if "ensemble" in whole:
-        whole["ensemble"] = {**whole["ensemble"], "key": str(_partition_key(shop, ground["seed"]))}
+        whole["ensemble"] = {**whole["ensemble"], "key": str(partition_key(shop, ground["seed"]))}
     return shop.run(f"submix-{ground['name']}-{learner.label}", whole)
 
 
-def _partition_key(shop: Workshop, seed: int) -> Path:
+def partition_key(shop: Workshop, seed: int) -> Path:
     """Who is in which part is fixed beforehand; a partition that protects somebody draws its key."""
     digits = sha256(f"tacit experiment, partition {seed}".encode()).hexdigest()
     return shop.made_text(_PARTITION_KEY, {"seed": seed}, lambda: f"tacit partition key 1 {digits}\n")

@@ -74,10 +74,10 @@ def _settings(scale: Scale) -> Settings:
         "epsilons": [0.5, 8.0, 128.0] if tiny else [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
         "queries": [64, 128] if tiny else [1024, 2560, 10_240],
         "few_queries": 64 if tiny else 1024,
-        "dpsgd_epochs": {"tiny": [1, 2], "small": [1, 4], "paper": [1, 10]}[scale],
+        "dpsgd_epochs": {"tiny": [1, 2], "small": [1, 2], "paper": [1, 10]}[scale],
         "baseline_epsilons": [8.0, 512.0] if tiny else [1.0, 8.0, 64.0, 512.0],
         "baseline_parts": [2] if tiny else [2, 4, 8],
-        "baseline_queries": 192 if tiny else 2048,
+        "baseline_queries": {"tiny": 192, "small": 1024, "paper": 2048}[scale],
     }
 
 

@@ -50,6 +50,26 @@ def test_every_row_equals_its_own_model(
     torch.testing.assert_close(scored[:, 0], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_branches_from_one_beginning_equal_their_own_model(
+    family: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """To the last position that there is room for: each member's memory is then copied as a whole."""
+    model = request.getfixturevalue(family)
+    member = _fine_tuned(model, tmp_path / "member", 0, 0)
+    branches = [[41, 7], [41, 9], [3, 7]]
+    length = len(TEXT[:4]) + len(branches[0])
+    executor = EnsembleExecutor(load_public_model(str(model)), [member], slots=4, context=length)
+    beginning, *slots = [executor.open() for _ in range(4)]
+    executor.prefill(beginning, TEXT[:4])
+    for _ in range(2):  # the beginning is left as it was
+        found = executor.extend(beginning, slots, branches)
+        for row, branch in enumerate(branches):
+            ids = torch.tensor([[*TEXT[:4], *branch]])
+            expected = torch.stack([peft_logits(one, None, ids)[0, -1] for one in (model, member)])
+            torch.testing.assert_close(found[:, row], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_member_of_another_model_is_refused(tiny_llama: Path, tiny_transformer: Path) -> None:
     with pytest.raises(ModelError, match="one public model"):
         EnsembleExecutor(load_public_model(str(tiny_llama)), [tiny_transformer], slots=1, context=8)

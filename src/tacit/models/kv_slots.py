@@ -128,7 +128,8 @@ class KVSlots:
         """Give slots the first ``length`` positions of another."""
         for tensors in self._layers.values():
             for tensor in tensors:
-                tensor[:, list(targets), :, :length] = tensor[:, source, :, :length].unsqueeze(1)
+                # Of one copy alone the source is a piece of the same memory, which torch refuses to read from.
+                tensor[:, list(targets), :, :length] = tensor[:, source, :, :length].clone().unsqueeze(1)
 
 
 class StateSlots:
@@ -147,7 +148,7 @@ class StateSlots:
         """Give slots the state of another; ``length`` says nothing here."""
         for layer in self._layers:
             for state in layer:
-                state[:, list(targets)] = state[:, source].unsqueeze(1)
+                state[:, list(targets)] = state[:, source].clone().unsqueeze(1)
 
     def read(self, slots: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
         """Hidden and cell state of some slots for every layer, rows model-major."""

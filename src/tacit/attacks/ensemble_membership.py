@@ -23,6 +23,7 @@ from tacit.attacks.membership import MembershipScores, ScoreSettings, scores_of
 from tacit.attacks.token_statistics import (
     DEFAULT_POSITIONS,
     TextBatch,
+    TokenStatistics,
     batches,
     encode_texts,
     statistics_from,
@@ -45,12 +46,14 @@ _LEAST: Final = 2.0**-62
 class EnsembleScores:
     """Scores of the mixture, what the public model alone would score, and the price of asking.
 
-    queries   answers that were asked for: one per token
-    charges   [parts] nats that the mechanism charged for them, added up; infinite without privacy
+    statistics  what the mixture says of every token
+    queries     answers that were asked for: one per token
+    charges     [parts] nats that the mechanism charged for them, added up; infinite without privacy
     """
 
     scores: MembershipScores
     public: MembershipScores
+    statistics: TokenStatistics = field(repr=False)
     queries: int
     charges: FloatArray = field(repr=False)
 
@@ -95,6 +98,7 @@ def score_texts_of_ensemble(
     return EnsembleScores(
         scores_of(texts, mixture, alone, settings),
         scores_of(texts, alone, None, settings),
+        mixture,
         numbers.shape[-1],
         charges,
     )

@@ -9,6 +9,7 @@ from tacit.experiments.crt_amplification import AMPLIFICATION
 from tacit.experiments.crt_attacks import ATTACKS
 from tacit.experiments.crt_frontier import FRONTIER
 from tacit.experiments.experiment import Experiment
+from tacit.experiments.overview import OVERVIEW
 from tacit.experiments.reg_disparity import DISPARITY
 from tacit.experiments.reg_exposure import EXPOSURE
 from tacit.experiments.reg_overhead import OVERHEAD
@@ -21,6 +22,7 @@ from tacit.experiments.submix_parts import PARTS
 from tacit.experiments.submix_tradeoff import TRADEOFF
 
 EXPERIMENTS: Final[tuple[Experiment, ...]] = (
+    OVERVIEW,
     TRADEOFF,
     BUDGET,
     PARTS,

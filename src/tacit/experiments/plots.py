@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.etree import ElementTree as ET
 
@@ -15,6 +15,7 @@ from tacit.report.words import estimate, number
 _LEFT: Final = 66.0
 _RIGHT: Final = WIDTH - 16
 _PLOT, _BELOW = 270.0, 48.0
+_NOTES, _LINE, _LETTER = 16.0, 19.0, 6.4
 # Of equal lightness, and told apart by who does not see all colours; the lines have different dashes too.
 _TONES: Final = (
     ("#1f6f5c", "#6cc7ad", "none"),
@@ -30,11 +31,13 @@ _TONES: Final = (
 
 def svg_of(chart: Chart) -> str:
     """The figure; the same chart always gives the same bytes."""
-    keys = [Key("line", one.name, _tone(place)) for place, one in enumerate(chart.series)]
+    noted = any(one.note for one in chart.series)
+    keys = [Key("line", one.name, _tone(place)) for place, one in enumerate(chart.series) if not noted]
     keys += [Key("dashed", f"{level.name}: {number(level.value)}") for level in chart.levels]
     top = legend_height(keys, left=_LEFT)
     bottom = top + _PLOT
-    drawing = Drawing(f"{chart.name}-figure", chart.title, _description(chart), bottom + _BELOW)
+    notes = _LINE * len(chart.series) + 12 if noted else 0
+    drawing = Drawing(f"{chart.name}-figure", chart.title, _description(chart), bottom + _BELOW + notes)
     _put_style(drawing)
     drawing.legend(keys, left=_LEFT)
     x, y = _scales(chart, top, bottom)
@@ -43,6 +46,8 @@ def svg_of(chart: Chart) -> str:
         drawing.line(_LEFT, y(level.value), _RIGHT, y(level.value), "dashed", level.name)
     for place, series in enumerate(chart.series):
         _draw(drawing, series, _tone(place), x, y)
+    if noted:
+        _put_notes(drawing, chart.series, bottom + _BELOW + 12)
     return str(drawing.svg()) + "\n"
 
 
@@ -54,6 +59,16 @@ def _draw(drawing: Drawing, series: Series, tone: str, x: Scale, y: Scale) -> No
     for one in points:
         drawing.whisker(x(one.x), y(one.y.low), y(one.y.high), f"whisker {tone}", cap=3)
         drawing.dot(x(one.x), y(one.y.value), 3.2, f"dot {tone}", f"{series.name}: {estimate(one.y)}")
+
+
+def _put_notes(drawing: Drawing, lines: Sequence[Series], top: float) -> None:
+    """A line of text for each series, below the chart: its name, and what is to be read with it."""
+    widest = max(len(one.name) for one in lines)
+    for place, one in enumerate(lines):
+        y = top + _LINE * place
+        drawing.line(_NOTES, y - 4, _NOTES + 22, y - 4, f"line {_tone(place)}")
+        drawing.text(_NOTES + 30, y, one.name)
+        drawing.text(_NOTES + 30 + _LETTER * widest + 12, y, one.note, "key")
 
 
 def _scales(chart: Chart, top: float, bottom: float) -> tuple[Scale, Scale]:

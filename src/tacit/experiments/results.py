@@ -59,11 +59,12 @@ class Point(_Part):
 
 
 class Series(_Part):
-    """A line of a chart: ``bare`` ones were computed and have no intervals."""
+    """A line of a chart: ``bare`` ones were computed and have no intervals; a note stands below the chart."""
 
     name: str
     points: tuple[Point, ...] = Field(min_length=1)
     bare: bool = False
+    note: str = ""
 
 
 class Level(_Part):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tacit.experiments.pages import BEGIN, END
 from tests.cli.conftest import Tacit
 
 NAME = "crt-amplification"
@@ -43,18 +44,26 @@ def test_a_page_is_made_of_results_and_of_nothing_else(tacit: Tacit, place: Path
     results = place / "results"
     missing = tacit("experiment", "page", "results", "results.md")
     assert missing.code == 2
-    assert "holds no result" in missing.err
-    results.mkdir()
-    (place / "experiments" / f"{NAME}-tiny").rename(results / NAME)
-    unopened = tacit("experiment", "page", "results", "results.md")
+    assert "INTRODUCTION.md is missing" in missing.err
+    add = ("--add", f"experiments/{NAME}-tiny")
+    unopened = tacit("experiment", "page", "results", "results.md", *add)
     assert unopened.code == 2
     assert "INTRODUCTION.md is missing" in unopened.err
+    assert not results.exists()
+    results.mkdir()
     (results / "INTRODUCTION.md").write_text("# Results\n")
-    assert tacit("experiment", "page", "results", "results.md").code == 0
+    empty = tacit("experiment", "page", "results", "results.md")
+    assert empty.code == 2
+    assert "holds no result" in empty.err
+    assert tacit("experiment", "page", "results", "results.md", *add).code == 0
+    assert sorted(path.name for path in (results / NAME).iterdir()) == ["epsilon-1.svg", "result.json"]
     first = (place / "results.md").read_bytes()
     assert b"0.111" in first
     assert tacit("experiment", "page", "results", "results.md").code == 0
     assert (place / "results.md").read_bytes() == first
+    (place / "README.md").write_text(f"# A\n\n{BEGIN}\n{END}\n")
+    assert tacit("experiment", "page", "results", "results.md", "--readme", "README.md").code == 0
+    assert "of 3 claims, the papers' and ours, 2 hold here" in (place / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,13 +10,11 @@ import typer
 
 from tacit.cli import console
 from tacit.cli.run_by_default import RunByDefault
-from tacit.files import new_file
 
 if TYPE_CHECKING:
     from tacit.experiments import Experiment, Result, Scale, Workshop
 
 _WORK = Path("experiments")
-_INTRODUCTION = "INTRODUCTION.md"
 
 
 app = typer.Typer(
@@ -99,31 +98,41 @@ def page(
         Path, typer.Argument(metavar="FOLDER", help="With a folder for each result, and INTRODUCTION.md.")
     ],
     output: Annotated[Path, typer.Argument(metavar="PAGE", help="The Markdown file; it is overwritten.")],
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RESULT", help="A folder that an experiment wrote: its result is copied first."),
+    ] = None,
+    readme: Annotated[
+        Path | None, typer.Option(help="A README that gets the overview's picture and sentences.")
+    ] = None,
     as_json: console.JsonFlag = False,
 ) -> None:
     """Make one page of all results in a folder, with their figures made anew.
 
-    The page is a function of the results: no number in it is typed by hand.
+    The page is a function of the results: no number in it is typed by hand. Nor in the README, between its
+    two marks.
 
     Examples:
 
         tacit experiment page results results.md
-    """
-    from tacit.errors import InputError
-    from tacit.experiments import experiment, page_of_all, results_in
 
-    found = results_in(results)
-    if not found:
-        raise InputError(f"{results} holds no result; run an experiment and copy its folder there.")
-    opening = results / _INTRODUCTION
-    if not opening.is_file():
-        raise InputError(f"{opening} is missing; write there what the page begins with.")
-    introduction = opening.read_text(encoding="utf-8")
-    for one in found:
-        experiment.write_result(one, results / one.experiment)
-    text = page_of_all(found, introduction, figures=f"{results.name}/")
-    with new_file(output, overwrite=True) as handle:
-        handle.write(text.encode())
+        tacit experiment page results results.md --add experiments/overview-small --readme README.md
+    """
+    from tacit.experiments import EXPERIMENTS, Result, pages, results_in
+    from tacit.experiments.results import FILE
+
+    added = [Result.load(folder / FILE) for folder in add or ()]
+    pages.introduction_in(results)
+    for one in added:
+        one.save(results / one.experiment)
+    found = results_in(results, [one.name for one in EXPERIMENTS])
+    texts = pages.made_of(results, output, found)
+    if readme is not None:
+        before = readme.read_text(encoding="utf-8")
+        places = (os.path.relpath(path, readme.parent) for path in (results, output))
+        folder, page = (Path(place).as_posix() for place in places)
+        texts[readme] = pages.with_lines(before, found, folder=f"{folder}/", page=page)
+    pages.write_texts(texts)
     console.show({"page": str(output), "results": len(found)}, as_json=as_json)
 
 

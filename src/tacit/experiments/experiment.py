@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import tacit
-from tacit.experiments.pages import page_of
-from tacit.experiments.plots import svg_of
+from tacit.experiments.pages import figures_of, page_of, write_texts
 from tacit.experiments.results import (
     Chart,
     Finding,
@@ -27,7 +26,6 @@ from tacit.experiments.results import (
     Table,
 )
 from tacit.experiments.stages import Kept, Stage, Workshop, machine
-from tacit.files import new_file
 
 PAGE: Final = "result.md"
 _VERSIONS: Final = ("torch", "transformers", "numpy", "dp-accounting")
@@ -45,6 +43,7 @@ class Conclusion:
     charts: tuple[Chart, ...]
     findings: tuple[Finding, ...]
     caveats: tuple[str, ...] = ()
+    summary: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +98,7 @@ class Experiment:
             charts=found.charts,
             findings=found.findings,
             caveats=found.caveats,
+            summary=found.summary,
             settings=dict(settings),
             provenance=Provenance(
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -140,8 +140,5 @@ def _all_done(workshop: Workshop, stages: Sequence[Stage]) -> dict[str, Kept]:
 def write_result(result: Result, folder: Path) -> None:
     """`result.json`, its page and a file for each figure."""
     result.save(folder)
-    with new_file(folder / PAGE, overwrite=True) as handle:
-        handle.write(page_of(result).encode())
-    for chart in result.charts:
-        with new_file(folder / f"{chart.name}.svg", overwrite=True) as handle:
-            handle.write(svg_of(chart).encode())
+    write_texts({folder / PAGE: page_of(result)})
+    write_texts({folder / name: drawn for name, drawn in figures_of(result).items()})

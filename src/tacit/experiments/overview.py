@@ -25,6 +25,7 @@ from tacit.experiments.overview_ground import (
 from tacit.experiments.overview_levels import (
     NULL,
     Place,
+    bits,
     completed,
     exposure,
     exposure_change,
@@ -39,6 +40,7 @@ from tacit.experiments.results import Cell, Chart, Finding, Point, Series, Table
 from tacit.experiments.stages import Stage, Workshop
 from tacit.experiments.submix_tables import all_above, all_below
 from tacit.report.words import estimate, number, percent, plural
+from tacit.statistics import Estimate
 
 NAME: Final = "overview"
 _BIT: Final = 1.0  # above what a code that was never seen has
@@ -62,6 +64,47 @@ def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
         charts=(_picture(settings, places),),
         findings=tuple(_findings(settings, places, level)),
         caveats=_caveats(settings),
+        summary=() if level is None else _summary(settings, outcomes, places, level),
+    )
+
+
+def _summary(
+    settings: Settings, outcomes: Outcomes, places: Mapping[str, Sequence[Place]], level: Level
+) -> tuple[str, ...]:
+    """Four sentences: what leaks, what helps without a promise, what with one, and what it costs."""
+    longest, ladder = places[UNMITIGATED][-1].level, _ladder(settings)
+    training, answering = training_cost(outcomes[COST]), answering_cost(outcomes[COST])
+
+    def leaks(methods: Sequence[str], *, promised: bool = False) -> str:
+        told = []
+        for method in methods:
+            words = promise(settings, method, *weakest(settings, level, method))
+            shown = f"{METHODS[method]} {estimate(exposure(settings, level, method))}"
+            told.append(f"{shown} ({words})" if promised else shown)
+        return ", ".join(told)
+
+    def costs(methods: Sequence[str], found: Mapping[str, Estimate | float]) -> str:
+        ratios = {method: found[method] for method in methods}
+        return ", ".join(
+            f"{METHODS[method]} {estimate(one) if isinstance(one, Estimate) else number(one)}"
+            for method, one in ratios.items()
+        )
+
+    steered = [method for method in methods_of(settings)[1:] if method not in _PROMISING]
+    measured = [method for method, one in training.items() if isinstance(one, Estimate)]
+    leaked = estimate(exposure(settings, longest, UNMITIGATED, ladder[-1:]))
+    (public,) = places[PUBLIC]
+    return (
+        f"Without protection a small model that is fine-tuned gives codes away which were repeated "
+        f"{ladder[-1]} times: their exposure is {leaked} bits, where one that was never seen has {number(NULL)} and "
+        f"{number(bits(settings))} are all there are.",
+        f"At perplexity {number(level.perplexity)} (the public model has {number(public.perplexity.value)}) "
+        f"the exposure of all codes is {leaks([UNMITIGATED])} bits, and with methods that promise nothing "
+        f"{leaks(steered)}.",
+        f"With a promise, at the same perplexity: {leaks(_PROMISING, promised=True)}.",
+        f"Training takes so many times as long as plain training: {costs(measured, training)}; a token of an "
+        f"ensemble, so many times as one of a single model, as small as these are: "
+        f"{costs(PREDICTED, answering)}.",
     )
 
 

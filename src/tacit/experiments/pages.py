@@ -1,19 +1,31 @@
-"""Results as Markdown: a page for one, and `docs/results.md` for all that were made.
+"""Results as Markdown: a page for one, `docs/results.md` for all that were made, and the README's few lines.
 
-The pages are functions of the results and of nothing else; a test makes them again and compares.
+    FOLDER/INTRODUCTION.md     what the page begins with
+    FOLDER/NAME/result.json    a result, in a folder that is called after its experiment
+    FOLDER/NAME/*.svg          its figures
+
+Page, figures and lines are functions of the results and of nothing else; a test makes them again and
+compares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from tacit.errors import InputError
-from tacit.experiments.results import Cell, Finding, Result, Table
-from tacit.report.words import NOTHING, clean, duration, estimate, methods, number
+from tacit.experiments.plots import svg_of
+from tacit.experiments.results import FILE, Cell, Finding, Result, Table
+from tacit.files import new_file
+from tacit.report.words import NOTHING, clean, duration, estimate, methods, number, plural
 from tacit.statistics import Estimate
 
+INTRODUCTION: Final = "INTRODUCTION.md"
+BEGIN, END = "<!-- results: made by tacit experiment page -->", "<!-- end of results -->"
+_FIRST: Final = "overview"  # whose picture and sentences the README shows
 _MARKS = {"holds": "holds here", "does not hold": "does not hold here", "undecided": "undecided here"}
 
 
@@ -48,9 +60,75 @@ def page_of_all(results: Sequence[Result], introduction: str, *, figures: str) -
     return "\n\n".join([introduction.strip(), contents, *(page.strip() for page in pages)]) + "\n"
 
 
-def results_in(folder: Path) -> list[Result]:
-    """The results of a folder's folders, by name."""
-    return [Result.load(path) for path in sorted(folder.glob("*/result.json"))]
+def results_in(folder: Path, order: Sequence[str] = ()) -> list[Result]:
+    """The results of a folder's folders, by name; those of ``order`` come first, in that order."""
+    found = []
+    for path in sorted(folder.glob(f"*/{FILE}")):
+        result = Result.load(path)
+        if path.parent.name != result.experiment:
+            raise InputError(
+                f"{path} is of {result.experiment}; a result lies in a folder that is called after its "
+                f"experiment: rename {path.parent.name} to {result.experiment}."
+            )
+        found.append(result)
+    if not found:
+        raise InputError(f"{folder} holds no result; add one with --add.")
+    places = {name: place for place, name in enumerate(order)}
+    return sorted(found, key=lambda one: places.get(one.experiment, len(places)))
+
+
+def introduction_in(folder: Path) -> str:
+    """What the page of a folder begins with."""
+    path = folder / INTRODUCTION
+    if not path.is_file():
+        raise InputError(f"{path} is missing; write there what the page begins with.")
+    return path.read_text(encoding="utf-8")
+
+
+def made_of(folder: Path, page: Path, results: Sequence[Result]) -> dict[Path, str]:
+    """The page of a folder's results, which stands beside the folder, and every figure."""
+    text = page_of_all(results, introduction_in(folder), figures=f"{folder.name}/")
+    return {page: text} | {
+        folder / result.experiment / name: drawn
+        for result in results
+        for name, drawn in figures_of(result).items()
+    }
+
+
+def figures_of(result: Result) -> dict[str, str]:
+    """Its figures by file name."""
+    return {f"{chart.name}.svg": svg_of(chart) for chart in result.charts}
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write files, or write over them."""
+    for path, text in texts.items():
+        with new_file(path, overwrite=True) as handle:
+            handle.write(text.encode())
+
+
+def with_lines(readme: str, results: Sequence[Result], *, folder: str, page: str) -> str:
+    """A README with the overview's picture and sentences between its two marks, and how all claims fared."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise InputError(
+            f"The README has no place for results; put {BEGIN} and {END} where they shall stand."
+        )
+    parts = []
+    for result in results:
+        if result.experiment == _FIRST:
+            parts += [
+                f"![{_escaped(chart.title)}]({folder}{_FIRST}/{chart.name}.svg)" for chart in result.charts
+            ]
+            parts.append(_bullets(result.summary))
+    tally = Counter(finding.outcome for result in results for finding in result.findings)
+    parts.append(
+        f"[{page}]({page}) has {plural(len(results), 'experiment')} with tables, figures and intervals: of "
+        f"{sum(tally.values())} claims, the papers' and ours, {tally['holds']} hold here, "
+        f"{tally['does not hold']} do not, and {tally['undecided']} are undecided."
+    )
+    return "\n\n".join([before + BEGIN, *filter(None, parts), END + after])
 
 
 def _finding(finding: Finding) -> str:

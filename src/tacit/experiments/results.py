@@ -130,6 +130,7 @@ class Result(_Part):
     charts: tuple[Chart, ...]
     findings: tuple[Finding, ...]
     caveats: tuple[str, ...] = ()
+    summary: tuple[str, ...] = ()  # sentences for who reads nothing else: the README's
     settings: dict[str, Any]
     provenance: Provenance
 

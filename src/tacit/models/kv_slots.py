@@ -128,7 +128,7 @@ class KVSlots:
         """Give slots the first ``length`` positions of another."""
         for tensors in self._layers.values():
             for tensor in tensors:
-                # Of one copy alone the source is a piece of the same memory, which torch refuses to read from.
+                # A copy alone is one piece of memory, of which torch reads no part while it writes another.
                 tensor[:, list(targets), :, :length] = tensor[:, source, :, :length].clone().unsqueeze(1)
 
 

@@ -96,8 +96,8 @@ def _summary(
     (public,) = places[PUBLIC]
     return (
         f"Without protection a small model that is fine-tuned gives codes away which were repeated "
-        f"{ladder[-1]} times: their exposure is {leaked} bits, where one that was never seen has {number(NULL)} and "
-        f"{number(bits(settings))} are all there are.",
+        f"{ladder[-1]} times: their exposure is {leaked} bits, where one that was never seen has "
+        f"{number(NULL)} and {number(bits(settings))} are all there are.",
         f"At perplexity {number(level.perplexity)} (the public model has {number(public.perplexity.value)}) "
         f"the exposure of all codes is {leaks([UNMITIGATED])} bits, and with methods that promise nothing "
         f"{leaks(steered)}.",

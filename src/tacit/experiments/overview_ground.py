@@ -28,7 +28,7 @@ from tacit.attacks.token_statistics import LanguageModel
 from tacit.audit.roc import auc
 from tacit.errors import TrainingDiverged
 from tacit.experiments.experiment import Settings
-from tacit.experiments.overview_texts import SPANS, TEXT, USER, Ground, Row, ground_of
+from tacit.experiments.overview_texts import SPANS, TEXT, USER, Ground, Row, ground_of, read_rows
 from tacit.experiments.results import Scale
 from tacit.experiments.stages import Stage, Workshop
 from tacit.experiments.submix_ground import partition_key
@@ -331,7 +331,7 @@ class SeedRuns:
     def members(self) -> Run:
         """The ensemble's Run: all members together read the text so often."""
         section, training = self.settings["ensemble"], self.settings["training"]
-        documents = sum(1 for _ in self.ground.planted.open(encoding="utf-8"))
+        documents = len(list(read_rows(self.ground.planted)))
         batches = section["epochs"] * documents / training["batch_size"]
         steps = max(1, round(batches / (2 * section["parts"])))
         recipe = {

@@ -13,6 +13,7 @@ import pytest
 from tacit.attacks.exposure import ExposureSettings
 from tacit.audit.auditing import audit_run
 from tacit.audit.comparison import compare_runs
+from tacit.audit.model_audit import ModelAudit
 from tacit.audit.plans import AnswerPlan, AuditPlan
 from tacit.audit.record import AuditRecord, read_audit
 from tacit.audit.transcripts_run import PredictionPlan
@@ -265,15 +266,20 @@ def test_noise_at_every_answer_is_audited_by_its_charges(audited: Audited) -> No
     ],
 )
 def test_what_does_not_fit_is_refused(
-    request: pytest.FixtureRequest, which: str, changes: dict[str, str], message: str
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    which: str,
+    changes: dict[str, str],
+    message: str,
 ) -> None:
     given: dict[str, Any] = {}
     if "answers" in changes:
         given["answers"] = answers(changes["answers"])
     if "against" in changes:
         given["against"] = request.getfixturevalue(changes["against"]).run
-    if "real" in changes:
-        given |= {"real": changes["real"], "manifest": None, "documents": 0, "lines": 0}
+    if "real" in changes:  # refused before anything is measured
+        monkeypatch.setattr(ModelAudit, "record", None)
+        given |= {"real": changes["real"]}
     with pytest.raises(InputError, match=message):
         audit(request.getfixturevalue(which), **given)
 

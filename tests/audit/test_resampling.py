@@ -127,6 +127,14 @@ def test_no_certainty_without_spread() -> None:
     names = np.arange(30) // 3
     separate = cluster_auc(np.ones(30), np.zeros(30), member_clusters=names, non_member_clusters=names + 100)
     assert separate.low == pytest.approx(0.025 ** (1 / 10))
+    # Every text and its look-alike tie: no resample differs from another.
+    tied = cluster_auc(names[::3], names[::3], member_clusters=names[::3], non_member_clusters=names[::3])
+    assert tied.value == 0.5
+    assert tied.high - 0.5 == pytest.approx(math.sqrt(-math.log(0.025) / 20))
+    assert "Hoeffding" in tied.method
+    equal = group_auc(groups, {"x": np.zeros(80)}, resamples=5)["x"]
+    for one in (equal.area, equal.at_median):
+        assert (one.value, one.low) == (0.5, 0)
     one = cluster_auc([1.0, 3.0], [2.0, 2.5], member_clusters=["a", "a"], non_member_clusters=["b", "c"])
     assert (one.low, one.high) == (0, 1)
     assert one.value == 0.5

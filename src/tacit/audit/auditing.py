@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 
 from tacit.audit.audited import split_texts
+from tacit.audit.completion_findings import require_judge
 from tacit.audit.ensemble_audit import EnsembleAudit
 from tacit.audit.model_audit import ModelAudit
 from tacit.audit.plans import AuditPlan
@@ -44,6 +45,8 @@ def audit_run(
             f"{run.folder} holds one model, whose weights are released as a whole; leave mechanism and "
             "budget out."
         )
+    if not is_ensemble:
+        require_judge(plan.real, given=plan.against is not None)
     services = read_services(run)  # what cannot be used is refused before anything is computed
     with split_texts(run, progress) as texts:
         kind = EnsembleAudit if is_ensemble else ModelAudit

@@ -144,6 +144,15 @@ class RealCompletion:
         }
 
 
+def require_judge(choice: RealCanaries, *, given: bool) -> None:
+    """Before anything long begins: the paper's rule needs a model without mitigation."""
+    if choice == "paper" and not given:
+        raise InputError(
+            "By the paper's rule, a model without mitigation picks each user's text; give a Run of it "
+            "(--against), or let an independent model pick."
+        )
+
+
 def complete_real_canaries(
     texts: SplitCorpus,
     trained: TrainedModel,
@@ -159,11 +168,7 @@ def complete_real_canaries(
     """Pick the texts of at most ``users`` users on either side, and try to complete them."""
     if choice == "none" or not users:
         return None
-    if choice == "paper" and unmitigated is None:
-        raise InputError(
-            "By the paper's rule, a model without mitigation picks each user's text; give a Run of it "
-            "(--against), or let an independent model pick."
-        )
+    require_judge(choice, given=unmitigated is not None)
     judge: LanguageModel = trained.public
     if choice == "paper" and unmitigated is not None:
         judge = unmitigated

@@ -29,7 +29,7 @@ from tacit.audit.group_findings import GroupFinding, why_not
 from tacit.audit.resampling import cluster_auc
 from tacit.audit.roc import auc, chosen_accuracy, roc_curve, separation_p_value, tpr_at_fpr
 from tacit.errors import InputError
-from tacit.statistics import Estimate, FloatArray, bootstrap_over_users
+from tacit.statistics import Estimate, FloatArray, bootstrap_over_users, bounded_mean
 
 PRIMARY: Final = "reference"
 # The group's score that goes with a text's: what is looked at first is fixed beforehand for both.
@@ -247,6 +247,9 @@ class MembershipFinding:
         names, clusters = np.unique(np.asarray(self.found.secrets), return_inverse=True)
         sums = np.zeros((len(names), 2))
         np.add.at(sums, clusters, np.stack([right, np.ones(len(right))], axis=1))
+        shares = sums[:, 0] / sums[:, 1]
+        if np.ptp(shares) == 0:  # then a bootstrap would claim certainty
+            return bounded_mean(shares, least=0, most=1, of="secrets", confidence=self.confidence)
         return bootstrap_over_users(
             sums, lambda totals: totals[..., 0] / totals[..., 1], confidence=self.confidence, seed=self.seed
         )

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.audit.exchange import group_area
-from tacit.audit.roc import separated
+from tacit.audit.roc import separated, tied
 from tacit.errors import InputError
 from tacit.statistics import Estimate, FloatArray, percentile_interval, told_narrow
 
@@ -88,7 +88,7 @@ def cluster_auc(
         return _without_spread(value, fewest, confidence)
     draws = _in_blocks(draw, resamples, len(inside) + len(outside), seed)
     method = told_narrow(f"bootstrap over {clusters} clusters, {resamples} resamples", fewest)
-    return percentile_interval(value, draws, confidence=confidence, method=method)
+    return _of_draws(value, draws, fewest, confidence, method)
 
 
 def group_auc(
@@ -123,8 +123,8 @@ def group_auc(
         if area in (0.0, 1.0) or min(secrets) == 1:
             between = _without_spread(area, apart, confidence)
         else:
-            between = percentile_interval(area, sampled[:, 0], confidence=confidence, method=method)
-        told = percentile_interval(accuracy, sampled[:, 1], confidence=confidence, method=method)
+            between = _of_draws(area, sampled[:, 0], apart, confidence, method)
+        told = _of_draws(accuracy, sampled[:, 1], apart, confidence, method)
         if accuracy in (0.0, 1.0):
             told = _without_spread(accuracy, apart, confidence)
         found[name] = GroupAreas(between, told)
@@ -135,6 +135,13 @@ def _at_median(groups: Groups, values: FloatArray) -> float:
     """The share of groups on their side of the median of all, which is the paper's threshold."""
     sums = groups.sums(values)
     return float(((sums > np.median(sums)) == groups.is_member).mean())
+
+
+def _of_draws(value: float, draws: FloatArray, pairs: int, confidence: float, method: str) -> Estimate:
+    """A percentile interval; where no resample differs from another it would claim certainty."""
+    if np.ptp(draws) == 0:
+        return tied(value, pairs, confidence, why="no resample differs from another")
+    return percentile_interval(value, draws, confidence=confidence, method=method)
 
 
 def _without_spread(value: float, pairs: int, confidence: float) -> Estimate:

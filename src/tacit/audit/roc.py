@@ -107,8 +107,13 @@ def auc(members: npt.ArrayLike, non_members: npt.ArrayLike, *, confidence: float
     pairs = min(len(inside), len(outside))
     if value in (0.0, 1.0):
         return separated(value, pairs, confidence)
-    method = f"Hoeffding, {pairs} disjoint pairs: all scores tie"
-    reach = math.sqrt(-math.log(tail) / (2 * pairs))
+    return tied(value, pairs, confidence, why="all scores tie")
+
+
+def tied(value: float, pairs: int, confidence: float, *, why: str) -> Estimate:
+    """A share without any spread to be seen, which is no certainty: what so many independent pairs show."""
+    reach = math.sqrt(-math.log((1 - confidence) / 2) / (2 * pairs))
+    method = f"Hoeffding, {pairs} disjoint pairs: {why}"
     return Estimate(value, max(0.0, value - reach), min(1.0, value + reach), confidence, method)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
@@ -152,13 +153,16 @@ def test_a_curve_is_judged_by_its_own_p_value_and_as_its_point() -> None:
     assert finding(0.06).claim(inconclusive).verdict == "inconclusive"
     weak = finding(1.0, perfect=0.2).claim(supported)
     assert weak.verdict == "inconclusive"
-    assert "this audit could not have told" in weak.reason
+    assert "This audit could not have told" in weak.reason
     assert finding(0.06).claim(contradicted).verdict == "contradicted"  # by coins: the curve holds the point
     told = finding(0.06).claim(supported)
     assert told.gaussian_limit == pytest.approx(2 * math.sqrt(math.expm1(0.25)))
     assert "which is no bound" in told.reason
     assert told.gaussian_mu is not None
-    assert f"mu of {told.gaussian_mu:.3g} or more" in told.reason
+    assert f"Of Gaussian mechanisms mu below {told.gaussian_mu:.3g} is refuted" in told.reason
+    nothing = gaussian_bound([10**6], 10**6, judged(4.0), delta=DELTA, confidence=0.95)
+    unrefuted = dataclasses.replace(finding(1.0), gaussian=nothing).claim(supported)
+    assert "Of Gaussian mechanisms no mu is refuted" in unrefuted.reason
 
 
 @pytest.mark.slow

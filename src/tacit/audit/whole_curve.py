@@ -174,24 +174,30 @@ class CurveFinding:
         )
 
     def _judged(self, point: Judgement) -> tuple[Verdict, str]:
-        shown = f"If it holds, secrets rank so with probability {_p(self.p_value)} or less"
+        shown = (
+            "If DP-SGD's whole curve is as accounted, secrets rank so well with a probability of at most "
+            f"{_p(self.p_value)}"
+        )
         if self.p_value <= self.level:
-            return "contradicted", f"{shown}; {self.level:.3g} contradicts it."
+            return "contradicted", f"{shown}; {self.level:.3g} contradicts."
         if point.verdict == "contradicted":
             return "contradicted", f"{shown}. It holds more than the claim that is contradicted above."
-        best = f"had every secret been the first of its candidates, {_p(self.perfect)}"
+        best = f"had every one been the first of its candidates, {_p(self.perfect)}"
         if self.perfect > self.level:
-            return "inconclusive", f"{shown}; {best}: this audit could not have told."
+            return "inconclusive", f"{shown}; {best}. This audit could not have told."
         without = "" if self.control is None else f"; where nothing protects, {_p(self.control)}"
         return point.verdict, f"{shown}; {best}{without}. It is judged as the claim above, which it holds."
 
     def _about_mu(self) -> str:
         limit = gaussian_dp_mu(self.curve.process).mu
         found = self.gaussian
+        refuted = "no mu is refuted"
+        if found.mu:
+            below = f"epsilon below {found.epsilon:.3g} at delta {found.delta:g}"
+            refuted = f"mu below {found.mu:.3g} is refuted ({below})"
         return (
-            f"A Gaussian mechanism that lets secrets be found so has mu of {found.mu or 0.0:.3g} or more "
-            f"(epsilon {found.epsilon:.3g} at delta {found.delta:g}); many steps of this process tend to "
-            f"mu = {limit:.3g}, which is no bound."
+            f"Of Gaussian mechanisms {refuted}; many steps of this process tend to mu = {limit:.3g}, which "
+            "is no bound."
         )
 
 

@@ -74,6 +74,8 @@ def test_settings_that_cannot_be_are_refused(tacit: Tacit, folder: Path, ensembl
             (("--guard", "0"), 2, "guard=0"),
             (("--slots", "0"), 2, "slots=0"),
             (("--dtype", "fp8"), 2, "dtype is 'fp8'"),
+            (("--name", ""), 2, "A model needs a printable name"),
+            (("--name", "a" * 201), 2, "at most 200 characters"),  # or no request could name it
             (("--most-tokens", "8"), 2, "default_tokens=64"),
             (("--admin-host", "0.0.0.0"), 2, "TACIT_ADMIN_PASSWORD"),  # noqa: S104
             (("--port", port), 3, f"Port {port} on 127.0.0.1 cannot be used"),

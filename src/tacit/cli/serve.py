@@ -14,6 +14,7 @@ from tacit.cli.console import JsonFlag
 from tacit.cli.ledger import AnchorOption, LedgerOption
 from tacit.errors import LedgerUnavailable, MissingExtra
 from tacit.ledger import Access, default_ledger
+from tacit.ledger.terms import check_name
 from tacit.runs import Run
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ def serve(
     )
     keep_freed_memory()
     run = Run.open(run_folder)
+    called = run.folder.resolve().name if name is None else name
+    check_name("A model", called)
     books = Books(ledger or default_ledger(), anchor, model_of(run), settings)
     try:
         with books.using() as book:
@@ -142,7 +145,7 @@ def serve(
                     device=device,
                     trust_remote_code=trust_remote_code,
                 )
-                return Service(name or run.folder.resolve().name, ensemble, books, settings)
+                return Service(called, ensemble, books, settings)
 
             service = apart(loaded)
     except BaseException:

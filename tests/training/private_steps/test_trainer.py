@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import InputError, ModelError
+from tacit.privacy import DpSgdProcess, dpsgd_curve
 from tacit.training.encoding import Batch, IntArray
 from tacit.training.private_steps import (
+    Examples,
     NextTokenObjective,
     PrivateAccount,
     PrivateTrainer,
     StepPerformance,
     StepPrivacy,
+    token_batch,
 )
 from tests.training.private_steps.small import (
     Capture,
@@ -267,6 +273,42 @@ def test_public_steps_are_ordinary_steps_and_count_nothing() -> None:
         assert ours.grad is None
         assert theirs.grad is not None
         torch.testing.assert_close(ours.detach(), (theirs - 0.5 * theirs.grad).detach())
+
+
+def test_token_ids_are_all_that_a_switch_between_public_and_private_steps_needs() -> None:
+    """Rows of ids, padded on the right: losses are the model's own, and padding teaches nothing."""
+    model = gpt2()
+    tokens = torch.tensor([[3, 7, 1, 9, 2], [5, 4, 8, 0, 0]])
+    batch = token_batch(tokens, padding=0)
+    labels = tokens.masked_fill(tokens == 0, -100)
+    objective = NextTokenObjective(model)
+    for row, count in enumerate((4, 2)):
+        share = torch.zeros(2)
+        share[row] = 1 / count
+        own = model(input_ids=tokens[row : row + 1], labels=labels[row : row + 1]).loss
+        torch.testing.assert_close(objective.weighted(batch, share), own)
+    assert batch.label_count == 6
+    examples = Examples.of_tokens(tokens, padding=0)
+    assert (len(examples), examples.lengths.tolist()) == (2, [4, 2])
+    picked = examples.make_batch(np.array([1]))
+    assert torch.equal(picked.labels[0], batch.labels[1])
+    trainer = PrivateTrainer(
+        model, objective, torch.optim.RMSprop(model.parameters()), examples, privacy(2, noise_multiplier=1.0)
+    )
+    assert trainer.step().examples == 2
+    with pytest.raises(InputError, match=r"tokens.*rows"):
+        Examples.of_tokens(tokens[0])
+
+
+def test_the_guides_switch_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "private_training.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(snippet, found)  # noqa: S102 - the guide's own code
+    assert found["trainer"].account.steps == 10
+    said = float(capsys.readouterr().out)
+    process = DpSgdProcess(found["privacy"].sampling_rate, found["privacy"].noise_multiplier, 10)
+    assert said == dpsgd_curve(process, "add-remove").epsilon_at(1e-5)
 
 
 def test_the_account_goes_on_after_resuming_and_noise_does_not_come_twice() -> None:

@@ -1,7 +1,7 @@
 """DP-SGD steps: Poisson samples, clipped per-example gradients, noise, and the account of it all."""
 
 from tacit.training.private_steps.choice import Choice, StepPerformance
-from tacit.training.private_steps.examples import Examples
+from tacit.training.private_steps.examples import Examples, token_batch
 from tacit.training.private_steps.objective import NextTokenObjective, Objective
 from tacit.training.private_steps.settings import PrivateAccount, StepPrivacy
 from tacit.training.private_steps.trainer import PrivateTrainer, PublicSteps
@@ -16,4 +16,5 @@ __all__ = [
     "PublicSteps",
     "StepPerformance",
     "StepPrivacy",
+    "token_batch",
 ]

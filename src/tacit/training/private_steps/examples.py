@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.models.likelihood import NO_LABEL
 from tacit.training.encoding import Batch, IntArray, Rows
 
 
@@ -31,6 +34,13 @@ class Examples:
         return len(self.rows)
 
     @classmethod
+    def of_tokens(cls, tokens_BT: Tensor, *, padding: int | None = None) -> Examples:
+        """Every row of token ids is an example, as `token_batch` takes it: for text that is no corpus."""
+        lengths = token_batch(tokens_BT, padding=padding).pieces.ge(0).sum(dim=1).numpy()
+        rows = [np.array([row]) for row in range(len(tokens_BT))]
+        return cls(rows, lengths, lambda own: token_batch(tokens_BT[torch.from_numpy(own)], padding=padding))
+
+    @classmethod
     def one_per_row(cls, rows: Rows, make_batch: Callable[[IntArray], Batch]) -> Examples:
         """Every row is an example: a guarantee for one piece of text."""
         _refuse_packed(rows)
@@ -43,6 +53,25 @@ class Examples:
         order = np.argsort(owner_of_row, kind="stable")
         counts = np.bincount(owner_of_row)
         return cls(np.split(order, np.cumsum(counts)[:-1]), rows.lengths, make_batch)
+
+
+def token_batch(tokens_BT: Tensor, *, padding: int | None = None) -> Batch:
+    """Rows of token ids, each token predicted from those before it in its row.
+
+    ``padding`` is an id that fills short rows on their right and stands nowhere else: it predicts nothing and
+    is not predicted.
+    """
+    if tokens_BT.ndim != 2 or tokens_BT.shape[1] < 2:
+        raise InputError(
+            f"Expected tokens of shape {tuple(tokens_BT.shape)} as rows of at least two ids [rows, width]."
+        )
+    labels = tokens_BT[:, 1:].contiguous()
+    if padding is not None:
+        labels = labels.masked_fill(labels == padding, NO_LABEL)
+    pieces = torch.arange(len(labels))[:, None].expand(labels.shape)
+    pieces = pieces.masked_fill((labels == NO_LABEL).cpu(), -1)
+    inputs = {"input_ids": tokens_BT[:, :-1], "use_cache": False}
+    return Batch(inputs, labels, pieces, np.arange(len(labels)))
 
 
 def _refuse_packed(rows: Rows) -> None:

@@ -55,8 +55,8 @@ class Keystream:
 def _counter_mode(cipher: algorithms.AES256) -> Iterator[tuple[Any, int]]:
     """Encryptors that give the stream one after the other, and how many bytes each gives.
 
-    Galois mode encrypts as counter mode does, from its third block on and as far as 32 bits count. OpenSSL has
-    it for processors that compute several blocks at once, where it takes less than half the time.
+    Galois mode encrypts as counter mode does, from its third block on and as far as 32 bits count. Where a
+    processor computes several blocks at once, OpenSSL has only this mode use it: less than half the time.
     """
     yield Cipher(cipher, modes.CTR(bytes(_BLOCK))).encryptor(), 2 * _BLOCK
     yield Cipher(cipher, modes.GCM(bytes(12))).encryptor(), _GALOIS_BLOCKS * _BLOCK

@@ -65,7 +65,7 @@ class CipherNoise:
                 self._fill(part.numpy(), deviation)
 
     def _fill(self, room: npt.NDArray[np.float32], deviation: float) -> None:
-        # By NumPy, whose logarithm, sine and cosine take half the time of torch's, to 3e-7 of the one and 1e-7.
+        # NumPy's logarithm, sine and cosine take half the time of torch's, and are right to 3e-7 and 1e-7.
         pairs = len(room) // 2
         self._keystream.fill(self._bytes[: 8 * pairs + 15])
         integers, (radius, wave) = self._integers[: 2 * pairs], self._scratch[:, :pairs]

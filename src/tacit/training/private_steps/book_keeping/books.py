@@ -7,6 +7,7 @@ of clipped gradients by one matrix product per layer. No example's gradient of a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -24,7 +25,7 @@ from tacit.training.private_steps.book_keeping.ghost import (
     cross_bound,
     in_float64,
     instantiated,
-    is_smaller_whole,
+    is_cheaper_whole,
     lookup_bound,
     outer_bound,
     rounding,
@@ -144,7 +145,8 @@ class _Page:
     def __init__(self, name: str, *, shared: bool) -> None:
         self.name = name
         self.shared = shared  # by several layers: then positions are kept, since products of them are needed
-        self.whole: Tensor | None = None  # per-example gradients [B, ...]
+        self.whole: Sequence[Tensor] | None = None  # per-example gradients [b, ...] of all, in pieces
+        self.whole_squares: Tensor | None = None  # their squared norms
         self.dense: Dense | None = None
         self.dense_bound: Bound | None = None  # of `dense`, where it has been found already
         self.lookup: Lookup | None = None
@@ -157,7 +159,7 @@ class _Page:
                     f"{self.name} is shared by layers of kinds that book-keeping cannot add up; choose the "
                     "loop engine."
                 )
-            return Bound.exact(norms_of_rows(self.whole.flatten(1)).square())
+            return Bound.exact(_squares(self.whole) if self.whole_squares is None else self.whole_squares)
         parts: list[Bound] = []
         if self.dense is not None:
             parts.append(self.dense.bound(grams) if self.dense_bound is None else self.dense_bound)
@@ -179,11 +181,17 @@ class _Page:
 
     def add_to(self, total: ParameterSum, factors: Tensor, room: Room) -> None:
         if self.whole is not None:
-            total.add_weighted(self.whole.flatten(1), factors)
+            own = torch.split(factors, [len(piece) for piece in self.whole])
+            for piece, factors_of_piece in zip(self.whole, own, strict=True):
+                total.add_weighted(piece.flatten(1), factors_of_piece)
         if self.dense is not None:
             self.dense.add_to(total, factors, room)
         if self.lookup is not None:
             self.lookup.add_to(total, factors, room)
+
+
+def _squares(pieces: Sequence[Tensor]) -> Tensor:
+    return torch.cat([norms_of_rows(piece.flatten(1)) for piece in pieces]).square()
 
 
 class Books:
@@ -211,9 +219,9 @@ class Books:
         entry = Outer(self._positions(rows, page), self._positions(columns, page))
         sides = entry.rows.shape[2], entry.columns.shape[2]
         if page.whole is not None or (
-            not page.shared and page.dense is None and is_smaller_whole(self.how.width, *sides)
+            not page.shared and page.dense is None and is_cheaper_whole(self.how.width, *sides)
         ):
-            self.whole(parameter, instantiated(entry.rows, entry.columns))
+            self._add_whole(page, instantiated(entry.rows, entry.columns))
         elif isinstance(page.dense, Outer):
             page.dense, page.dense_bound = page.dense.joined(entry), None
         else:
@@ -245,8 +253,7 @@ class Books:
         """Per-example gradients [B, ...] of a parameter."""
         page = self._page(parameter)
         self._check(gradients, page)
-        gradients = gradients.detach().float()
-        page.whole = gradients if page.whole is None else page.whole + gradients
+        self._add_whole(page, [gradients.detach().float()])
 
     def summed(self, parameter: nn.Parameter, gradients: Tensor) -> None:
         """A vector [X] gets the sum over positions of [B, ..., X]."""
@@ -282,6 +289,12 @@ class Books:
         """Forget everything: pages hold activations of private text."""
         self._pages = {}
         self._grams = GramCache(self.how)
+
+    def _add_whole(self, page: _Page, pieces: Sequence[Tensor]) -> None:
+        if page.whole is None:
+            page.whole, page.whole_squares = pieces, _squares(pieces)  # while they are in cache
+        else:
+            page.whole, page.whole_squares = [torch.cat([*page.whole]) + torch.cat([*pieces])], None
 
     def _page(self, parameter: nn.Parameter) -> _Page:
         if parameter not in self._pages:

@@ -54,6 +54,7 @@ _AFTERWARDS = 2  # roundings of a product of two inner products and of their sum
 _PIECE = 512  # inner products are cut at this length in long texts: shorter ones are more precise and slower
 _PIECES = 1 << 17  # and at this over the width in short ones, since margins grow with both
 _INNER_PIECES = 1 << 18  # for the other library, to which pieces have to be copied
+_GRADIENTS = 1 << 20  # values of per-example gradients in one piece of memory
 _STAIR = 32  # positions of a stair at least: narrower products are slow everywhere
 _LONG_STAIR = 128  # where a product is fast but calling it is not
 _LONG_VECTOR = 4096  # from which half of that is long enough
@@ -255,11 +256,20 @@ def in_float64(
     return total, rounding(roundings, 2.0**-53) * terms.square()
 
 
-def is_smaller_whole(time: int, rows: int, columns: int) -> bool:
-    """Whether per-example gradients take less room and work than the positions they come from."""
-    return rows * columns <= time * (rows + columns)
+def is_cheaper_whole(time: int, rows: int, columns: int) -> bool:
+    """Whether per-example gradients cost less than Gram matrices over so many positions.
+
+    They take the product that the sum takes anyway, then once through memory, up to twice of what positions
+    take. Measured at 128 positions of 256 by 1024: 12.1 ms for 16 examples, against 16.6.
+    """
+    return rows * columns <= 2 * time * (rows + columns)
 
 
-def instantiated(rows_BTR: Tensor, columns_BTC: Tensor) -> Tensor:
-    """Per-example gradients [B, R, C], where they are small."""
-    return torch.bmm(rows_BTR.transpose(1, 2), columns_BTC)
+def instantiated(rows_BTR: Tensor, columns_BTC: Tensor) -> list[Tensor]:
+    """Per-example gradients [b, R, C] of some examples after the other.
+
+    In one piece they would find no room where a backward pass has freed activations.
+    """
+    some = max(1, _GRADIENTS // (rows_BTR.shape[2] * columns_BTC.shape[2]))
+    pairs = zip(torch.split(rows_BTR, some), torch.split(columns_BTC, some), strict=True)
+    return [torch.bmm(rows.transpose(1, 2), columns) for rows, columns in pairs]

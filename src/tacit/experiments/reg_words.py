@@ -77,10 +77,11 @@ def _training(settings: Settings) -> str:
     weights = ", ".join(
         f"{methods[one]['recipe']['regularisation']['lambda']:g} ({METHODS[one]})" for one in REGULARISED
     )
+    private = {**training, **methods[DP_SGD]["recipe"]["training"]}
     return (
         f"Batches of {training['batch_size']} at learning rate {training['learning_rate']:g}; {epochs} "
-        f"epochs; lambda {weights}; DP-SGD {methods[DP_SGD]['recipe']['training']['epochs']} "
-        f"epochs with noise {noises}."
+        f"epochs; lambda {weights}; DP-SGD {private['epochs']} epochs at {private['learning_rate']:g} with "
+        f"noise {noises}."
     )
 
 

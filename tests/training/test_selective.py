@@ -195,12 +195,12 @@ def test_a_gradient_of_many_equal_values_is_clipped_to_its_norm() -> None:
     gradient = torch.full((4_000_000,), 0.7)
     steps = SimpleNamespace(
         _parameters=[torch.zeros_like(gradient)],
-        _account=SimpleNamespace(section=SimpleNamespace(clip=1.0), part_multiplier=0.0),
+        _account=SimpleNamespace(section=SimpleNamespace(clip=1.0)),
         _gradients=lambda loss: [gradient],
-        _noise=CipherNoise(0),
     )
     sensitive: Any = SimpleNamespace(sensitive=torch.tensor([[True]]))
-    (added,) = _Steps._noisy(cast("_Steps", steps), torch.ones(1), torch.zeros(1).long(), sensitive, 1)
+    added = torch.zeros_like(gradient)
+    _Steps._add_sensitive(cast("_Steps", steps), torch.ones(1), torch.zeros(1).long(), sensitive, [added])
     assert float(added.double().norm()) == pytest.approx(1.0, abs=2e-5)
 
 
@@ -216,6 +216,24 @@ def test_it_learns_with_little_noise(lstm: Path, files: tuple[Path, Path], tmp_p
     text = UserCorpus.from_pairs([("a", "Parcel 3 waits."), ("b", "call at night.")])
     before, after = (measure_losses(trained.public, text, model=m).nats.sum() for m in (None, trained.model))
     assert after < 0.8 * before
+
+
+def test_how_many_rows_are_computed_at_once_changes_nothing_but_rounding(
+    lstm: Path, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    weights = []
+    for rows_at_once in (None, 2):
+        recipe = selective_recipe(
+            lstm,
+            files,
+            tmp_path / f"run-{rows_at_once}",
+            privacy={"noise_multiplier": 0.0},
+            training={"optimiser": "sgd", "learning_rate": 0.5, "batch_size": 5},
+            performance={"microbatch": rows_at_once},
+        )
+        weights.append(load_trained(train_selectively(recipe)).model.state_dict())
+    for name, whole in weights[0].items():
+        torch.testing.assert_close(weights[1][name], whole, rtol=1e-4, atol=1e-6)
 
 
 def test_a_killed_run_resumes_to_the_same_weights(

@@ -36,7 +36,7 @@ from tacit.experiments.results import Chart, Finding, Level, Point, Series, Tabl
 from tacit.experiments.results import Outcome as Word
 from tacit.experiments.stages import Stage, Workshop
 from tacit.report.words import estimate, number
-from tacit.statistics import Estimate, bootstrap_over_users, bounded_mean
+from tacit.statistics import Estimate, bootstrap_over_users, bounded_mean, clopper_pearson
 
 _NAME: Final = "crt-attacks"
 _BIT: Final = 1.0  # by how much a mean exposure that is called chance may lie above that of unseen secrets
@@ -67,9 +67,7 @@ def cells_over(settings: Settings, corpus: str, model: str, method: str) -> dict
     level = settings["attacked_level"] if method in (DP_SGD, SELECTIVE, CRT) else None
     if method in (NONPRIVATE, DP_SGD):
         return {None: Cell(corpus, model, method, None, level)}
-    gammas = settings["gammas"]
-    if method == REDACTED:  # tells what is deduplication's part: where little and where much is missed
-        gammas = sorted({settings["frontier_gamma"], gammas[-1]})
+    gammas = settings["fewer_gammas"].get(method, settings["gammas"])
     return {gamma: Cell(corpus, model, method, gamma, level) for gamma in gammas}
 
 
@@ -84,13 +82,13 @@ class _Attack:
     name: str
     title: str
     unit: str
-    measured: Callable[[Sequence[Mapping[str, Any]]], Estimate]
+    measured: Callable[[Sequence[Mapping[str, Any]], Settings], Estimate]
     of_each: Callable[[Mapping[str, Any]], float]
     chance: Callable[[Settings], float]
     margin: float
 
 
-def mean_exposure(runs: Sequence[Mapping[str, Any]]) -> Estimate:
+def mean_exposure(runs: Sequence[Mapping[str, Any]], _: Settings) -> Estimate:
     """Over all canaries of all trainings, each of which drew its own."""
     values = [value for run in runs for value in run["exposure"]]
     most = math.log2(runs[0]["candidates"])
@@ -99,7 +97,7 @@ def mean_exposure(runs: Sequence[Mapping[str, Any]]) -> Estimate:
     return Estimate(found.value, max(0.0, found.low), min(most, found.high), found.confidence, found.method)
 
 
-def membership_accuracy(runs: Sequence[Mapping[str, Any]]) -> Estimate:
+def membership_accuracy(runs: Sequence[Mapping[str, Any]], _: Settings) -> Estimate:
     """At the median; pairs of dialogues are resampled, over all trainings, each with halves of its own."""
     sums = [pair for run in runs for pair in zip(run["right"], run["asked"], strict=True)]
     found = bootstrap_over_users(sums, lambda totals: totals[..., 0] / totals[..., 1])
@@ -110,11 +108,16 @@ def membership_accuracy(runs: Sequence[Mapping[str, Any]]) -> Estimate:
     return Estimate(widened.value, low, high, widened.confidence, widened.method)
 
 
-def _of_groups(runs: Sequence[Mapping[str, Any]]) -> Estimate:
-    return student([run["groups"]["accuracy"] for run in runs], least=0.0, most=1.0)
+def group_accuracy(runs: Sequence[Mapping[str, Any]], size: int) -> Estimate:
+    """Over trainings; where all groups are told apart, by as many groups as share no pair of dialogues."""
+    values = [float(run["groups"]["accuracy"]) for run in runs]
+    if set(values) in ({0.0}, {1.0}):
+        apart = sum(max(1, len(run["right"]) // size) for run in runs)
+        return clopper_pearson(round(values[0]) * apart, apart)
+    return student(values, least=0.0, most=1.0)
 
 
-def _highest(runs: Sequence[Mapping[str, Any]]) -> Estimate:
+def _highest(runs: Sequence[Mapping[str, Any]], _: Settings) -> Estimate:
     most = math.log2(runs[0]["candidates"])
     return student([max(run["exposure"]) for run in runs], least=0.0, most=most)
 
@@ -154,7 +157,7 @@ _GROUPS: Final = _Attack(
     "groups",
     "Accuracy of membership, groups of sentences",
     "of groups",
-    _of_groups,
+    lambda runs, settings: group_accuracy(runs, settings["membership"]["size"]),
     lambda run: float(run["groups"]["accuracy"]),
     lambda settings: _LEAKS,
     _NEAR,
@@ -214,7 +217,8 @@ def _table(attack: _Attack, settings: Settings, outcomes: Outcomes) -> Table:
                 by_gamma = cells_over(settings, corpus, model, method)
                 cells = {gamma: by_gamma.get(gamma) or by_gamma.get(None) for gamma in gammas}
                 found = [
-                    None if cell is None else _measured(attack, outcomes, cell) for cell in cells.values()
+                    None if cell is None else _measured(attack, settings, outcomes, cell)
+                    for cell in cells.values()
                 ]
                 rows.append((corpus, NAMES[model], METHODS[method], *found))
     return Table(
@@ -224,9 +228,9 @@ def _table(attack: _Attack, settings: Settings, outcomes: Outcomes) -> Table:
     )
 
 
-def _measured(attack: _Attack, outcomes: Outcomes, cell: Cell) -> Estimate | None:
+def _measured(attack: _Attack, settings: Settings, outcomes: Outcomes, cell: Cell) -> Estimate | None:
     runs = runs_of(outcomes, cell)
-    return attack.measured(runs) if runs else None
+    return attack.measured(runs, settings) if runs else None
 
 
 def _charts(settings: Settings, outcomes: Outcomes) -> Iterator[Chart]:
@@ -253,7 +257,7 @@ def _series(
             continue
         points = []
         for gamma, cell in cells_over(settings, corpus, model, method).items():
-            found = _measured(attack, outcomes, cell)
+            found = _measured(attack, settings, outcomes, cell)
             if found is not None:
                 # Where there is no policy, nothing depends on gamma.
                 places = settings["gammas"] if gamma is None else [gamma]
@@ -350,7 +354,7 @@ class _Claims:
         shown = "" if gamma is None else f", gamma {number(gamma)}"
         found = {}
         for (corpus, model), cells in self._cells(method):
-            measured = _measured(attack, self._outcomes, cells[gamma])
+            measured = _measured(attack, self._settings, self._outcomes, cells[gamma])
             if measured is not None:
                 found[f"{corpus}, {NAMES[model]}{shown}"] = measured
         return found

@@ -29,7 +29,7 @@ from tacit.attacks.token_statistics import encode_texts, token_statistics
 from tacit.audit.roc import auc
 from tacit.errors import TrainingDiverged
 from tacit.experiments.crt_models import LSTM, model_of, vocabulary_key
-from tacit.experiments.crt_texts import TEXT, USER, Ground, ground_of, screened, text_of
+from tacit.experiments.crt_texts import TEXT, USER, Ground, Point, ground_of, screened, text_of
 from tacit.experiments.experiment import Settings
 from tacit.experiments.stages import Stage, Workshop
 from tacit.files import read_json
@@ -41,6 +41,8 @@ from tacit.statistics import FloatArray
 
 NONPRIVATE, MASKED, REDACTED = "nonprivate", "masked", "redacted"
 DP_SGD, SELECTIVE, CRT = "dp-sgd", "selective", "crt"
+# Rows at once, which change nothing but time: of selective steps each has a gradient of its own.
+_NOISY_ROWS, _SELECTIVE_ROWS = 64, 4
 _AGAIN: Final = "train the Run again"
 
 
@@ -67,7 +69,7 @@ def stage_of(workshop: Workshop, settings: Settings, cell: Cell) -> Stage:
     """All Runs of a cell, and what is measured on each."""
     chosen = settings["corpora"][cell.corpus]
     key = {
-        **{name: settings[name] for name in ("seeds", "canaries", "exposure", "membership")},
+        **{name: settings[name] for name in ("seeds", "canaries", "measured", "exposure", "membership")},
         "corpus": chosen,
         "texts": text_of(workshop, chosen),
         "vocabulary": vocabulary_key(workshop, settings),
@@ -85,29 +87,51 @@ def stage_of(workshop: Workshop, settings: Settings, cell: Cell) -> Stage:
 def _recipe(settings: Settings, cell: Cell) -> dict[str, Any]:
     """What a Run's recipe has beside its ground."""
     training = settings["trainings"][cell.model]
-    plain, private = training["plain"], training["private"]
-    noise = {} if cell.level is None else {"delta": settings["delta"], **settings["levels"][cell.level]}
+    corpus = settings["corpora"][cell.corpus]
+    privacy: dict[str, Any] = {}
+    if cell.level is not None:
+        privacy = {
+            "delta": settings["delta"],
+            "clip": training["clipping"][cell.method],
+            **settings["levels"][cell.level],
+        }
     match cell.method:
         case "dp-sgd":
             # A secret is replaced and its data point stays, whoever trains.
-            privacy = {**noise, **training["clipping"], "adjacency": "replace-one"}
-            return {"method": "dpsgd", "training": private, "privacy": privacy}
+            return {
+                "method": "dpsgd",
+                "training": training[DP_SGD],
+                "privacy": {**privacy, "adjacency": "replace-one"},
+                "performance": {"microbatch": _NOISY_ROWS},
+            }
         case "crt":
             return {
                 "method": "crt",
-                "training": private,
-                "privacy": {**noise, **training["clipping"]},
-                "public_phase": {name: plain[name] for name in ("learning_rate", "batch_size")},
+                "training": _longer(training[CRT], corpus),
+                "privacy": privacy,
+                "public_phase": {
+                    "learning_rate": training["plain"]["learning_rate"],
+                    "batch_size": corpus["public_batch"],
+                },
                 "confidentiality": {"gamma": cell.gamma, "delta2": 0.0},
+                "performance": {"microbatch": _NOISY_ROWS},
             }
         case "selective":
             return {
                 "method": "selective",
-                "training": training["selective"],
-                "privacy": {**noise, **training["clipping"]},
+                "training": training[SELECTIVE],
+                "privacy": privacy,
                 "selective": {"perfect": cell.gamma == 0},
+                "performance": {"microbatch": _SELECTIVE_ROWS},
             }
-    return {"method": "finetune", "training": plain}
+        case "redacted":
+            return {"method": "finetune", "training": _longer(training["plain"], corpus)}
+    return {"method": "finetune", "training": training["plain"]}
+
+
+def _longer(training: Mapping[str, Any], corpus: Mapping[str, Any]) -> dict[str, Any]:
+    """As many epochs more as deduplication leaves less text to see in one."""
+    return {**training, "epochs": training["epochs"] * corpus["shorter"]}
 
 
 def trained(workshop: Workshop, settings: Settings, cell: Cell, seed: int) -> Run:
@@ -142,7 +166,7 @@ def _measured(workshop: Workshop, settings: Settings, cell: Cell, seed: int) -> 
     labels = settings["corpora"][cell.corpus]["attacked"]
     return {
         "diverged": None,
-        **_perplexities(model, ground, workshop.progress),
+        **_perplexities(model, ground.held_out[: settings["measured"]], workshop.progress),
         **_exposures(model, ground, settings["exposure"], workshop.progress),
         **_memberships(model, ground, labels, settings["membership"], workshop.progress),
         **_counts(run),
@@ -150,9 +174,9 @@ def _measured(workshop: Workshop, settings: Settings, cell: Cell, seed: int) -> 
     }
 
 
-def _perplexities(model: TrainedModel, ground: Ground, progress: Progress) -> dict[str, Any]:
+def _perplexities(model: TrainedModel, points: Sequence[Point], progress: Progress) -> dict[str, Any]:
     """Of held-out sentences: over tokens outside of secrets, and over all."""
-    points, public = ground.held_out, model.public
+    public = model.public
     texts = [point.text for point in points]
     found = token_statistics(
         encode_texts(texts, public.tokenizer, public.context_length), model, progress=progress

@@ -27,9 +27,7 @@ def settings_of(scale: Scale) -> Settings:
 
 
 def _small() -> dict[str, Any]:
-    plain = {"epochs": 4, "block_size": 64, "batch_size": 16}
-    private = {"epochs": 4, "block_size": 64, "batch_size": 64}
-    selective = {"epochs": 4, "block_size": 64, "batch_size": 16}
+    lstm, transformer = ({"epochs": epochs, "block_size": 64} for epochs in (8, 5))
     return {
         "seeds": [1, 2, 3],
         "delta": DELTA,
@@ -37,14 +35,20 @@ def _small() -> dict[str, Any]:
             "customersim": {
                 "kind": "customersim",
                 "texts": [CUSTOMERSIM],
-                "dialogues": 300,
-                "attacked": ["ADDRESS"],
+                "dialogues": 240,
+                "attacked": ["ADDRESS", "PHONE", "ORDER", "TRACKING"],
+                # Deduplication leaves a quarter of the text, and some fifty sentences without a secret.
+                "shorter": 3,
+                "public_batch": 2,
             },
             "multiwoz": {
                 "kind": "multiwoz",
                 "texts": list(MULTIWOZ),
-                "dialogues": 200,
+                "dialogues": 140,
+                "with": "Ref",
                 "attacked": ["Ref"],
+                "shorter": 1,
+                "public_batch": 16,
             },
         },
         "canaries": {"number": 10, "digits": 6, "repetitions": 20},
@@ -58,35 +62,51 @@ def _small() -> dict[str, Any]:
         "transformer": {"layers": 3, "width": 128, "heads": 4, "context": 256},
         "trainings": {
             LSTM: {
-                "plain": {**plain, "learning_rate": 0.003},
-                "private": {**private, "learning_rate": 0.005},
-                "selective": {**selective, "learning_rate": 0.003},
-                "clipping": {"clip": 1.0},
+                "plain": {**lstm, "batch_size": 16, "learning_rate": 0.003},
+                "dp-sgd": {**lstm, "batch_size": 64, "learning_rate": 0.01},
+                "selective": {**lstm, "epochs": 2, "batch_size": 16, "learning_rate": 0.003},
+                "crt": {**lstm, "batch_size": 64, "learning_rate": 0.0003},
+                "clipping": {"dp-sgd": 1.0, "selective": 0.001, "crt": 1.0},
             },
             TRANSFORMER: {
-                "plain": {**plain, "learning_rate": 0.001},
-                "private": {**private, "learning_rate": 0.002},
-                "clipping": {"clip": 1.0},
+                "plain": {**transformer, "batch_size": 16, "learning_rate": 0.003},
+                "dp-sgd": {**transformer, "batch_size": 64, "learning_rate": 0.001},
+                "crt": {**transformer, "batch_size": 64, "learning_rate": 0.0002},
+                "clipping": {"dp-sgd": 1.0, "crt": 1.0},
             },
         },
         "levels": [{"noise_multiplier": 2.0}, {"noise_multiplier": 1.0}, {"noise_multiplier": 0.6}],
         "frontier_gamma": 0.1,
-        "gammas": [0.0, 0.1, 0.25, 0.5],
+        "gammas": [0.0, 0.1, 0.5],
+        "fewer_gammas": {"redacted": [0.1, 0.5]},  # there for comparison: what deduplication does alone
         "attacked_level": 1,
+        "measured": 1200,
         "exposure": {"budget": 5000, "samples": 2000},
         "membership": {"members": 1000, "groups": 2000, "size": 20},
-        "minutes": _minutes(0.5),
+        "minutes": _minutes(0.9, selective=1.6),
     }
 
 
 def _tiny() -> dict[str, Any]:
     plain = {"epochs": 6, "block_size": 64, "batch_size": 8, "learning_rate": 0.01}
     private = {"epochs": 2, "block_size": 64, "batch_size": 16, "learning_rate": 0.01}
-    trainings = {"plain": plain, "private": private, "selective": private, "clipping": {"clip": 1.0}}
+    trainings = {
+        "plain": plain,
+        **dict.fromkeys(("dp-sgd", "selective", "crt"), private),
+        "clipping": {"dp-sgd": 1.0, "selective": 0.01, "crt": 1.0},
+    }
     return {
         "seeds": [1, 2],
         "delta": DELTA,
-        "corpora": {"simulated": {"kind": "simulated", "dialogues": 16, "attacked": None}},
+        "corpora": {
+            "simulated": {
+                "kind": "simulated",
+                "dialogues": 16,
+                "attacked": None,
+                "shorter": 1,
+                "public_batch": 8,
+            }
+        },
         "canaries": {"number": 4, "digits": 3, "repetitions": 8},
         "vocabulary": 400,
         "public_text": {
@@ -100,7 +120,9 @@ def _tiny() -> dict[str, Any]:
         "levels": [{"noise_multiplier": 4.0}, {"noise_multiplier": 0.5}],
         "frontier_gamma": 0.5,
         "gammas": [0.0, 0.5],
+        "fewer_gammas": {"redacted": [0.5]},
         "attacked_level": 1,
+        "measured": 200,
         "exposure": {"budget": 300, "samples": 200},
         "membership": {"members": 100, "groups": 20, "size": 4},
         "minutes": _minutes(0.05),
@@ -119,12 +141,16 @@ def _paper() -> dict[str, Any]:
                 "texts": [CUSTOMERSIM],
                 "dialogues": 10_000,
                 "attacked": ["ADDRESS"],
+                "shorter": 1,
+                "public_batch": 10,
             },
             "multiwoz": {
                 "kind": "multiwoz",
                 "texts": ["multiwoz-2.2"],
                 "dialogues": 10_438,
                 "attacked": ["Ref"],
+                "shorter": 1,
+                "public_batch": 10,
             },
         },
         "canaries": {"number": 10, "digits": 6, "repetitions": 20},
@@ -135,30 +161,27 @@ def _paper() -> dict[str, Any]:
         "trainings": {
             LSTM: {
                 "plain": {**sgd, "epochs": 50, "batch_size": 256, "learning_rate": 20.0},
-                "private": {**sgd, "epochs": 100, "batch_size": 10, "learning_rate": 0.05},
+                "dp-sgd": {**sgd, "epochs": 100, "batch_size": 10, "learning_rate": 0.05},
                 "selective": {**sgd, "epochs": 50, "batch_size": 5, "learning_rate": 0.1},
-                "clipping": {"clip": 1.0},
+                "crt": {**sgd, "epochs": 100, "batch_size": 10, "learning_rate": 0.05},
+                "clipping": {"dp-sgd": 1.0, "selective": 1.0, "crt": 1.0},
             },
-            TRANSFORMER: {"plain": gpt, "private": gpt, "clipping": {"clip": 1.0}},
+            TRANSFORMER: {"plain": gpt, "dp-sgd": gpt, "crt": gpt, "clipping": {"dp-sgd": 1.0, "crt": 1.0}},
         },
         "levels": [{"epsilon": epsilon} for epsilon in (0.5, 1.0, 2.0, 3.0, 5.0, 8.0)],
         "frontier_gamma": 0.1,
         "gammas": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5],
+        "fewer_gammas": {},
         "attacked_level": 3,
+        "measured": None,
         "exposure": {"full": True},
         "membership": {"members": 1000, "groups": 2000, "size": 20},
         "minutes": _minutes(600.0),
     }
 
 
-def _minutes(plain: float) -> Mapping[str, Mapping[str, float]]:
+def _minutes(of_a_cell: float, *, selective: float | None = None) -> Mapping[str, Mapping[str, float]]:
     """What the Runs of one cell take, all seeds together, on two cores."""
-    of_method = {
-        "nonprivate": plain,
-        "masked": plain,
-        "redacted": plain,
-        "dp-sgd": plain,
-        "selective": plain,
-        "crt": plain,
-    }
-    return {LSTM: of_method, TRANSFORMER: of_method}
+    methods = ("nonprivate", "masked", "redacted", "dp-sgd", "crt")
+    usual = dict.fromkeys(methods, of_a_cell)
+    return {LSTM: {**usual, "selective": selective or of_a_cell}, TRANSFORMER: usual}

@@ -38,7 +38,7 @@ from tacit.corpus.dialogue_corpora import ConversionCounts, convert_dialogues
 from tacit.corpus.screening import DedupSettings, GoldSpans, Policy, ScreenSettings, SplitSettings
 from tacit.corpus.screening.corpus_files import screen_corpus
 from tacit.corpus.screening.sentences import split_points
-from tacit.experiments.stages import Workshop, text_mark
+from tacit.experiments.stages import Workshop, mark_of, text_mark
 from tacit.recipes import CorpusSection
 
 USER, TEXT, SPANS = "user", "text", "spans"
@@ -105,9 +105,17 @@ class Ground:
 def text_of(workshop: Workshop, corpus: Mapping[str, Any]) -> list[str] | None:
     """What a corpus's files are known by; None where it is simulated, or not there yet to be known."""
     names = corpus.get("texts", [])
-    if not names or workshop.data is None or not all((workshop.data / name).is_file() for name in names):
+    if not names or workshop.data is None or not all((workshop.data / name).exists() for name in names):
         return None
-    return [text_mark(workshop.data / name) for name in names]
+    return [_mark(workshop.data / name) for name in names]
+
+
+def _mark(path: Path) -> str:
+    if path.is_file():
+        return text_mark(path)
+    # A folder as it was published: names and sizes tell one release from another.
+    sizes = {one.relative_to(path).as_posix(): one.stat().st_size for one in path.rglob("*.json")}
+    return mark_of("folder", sizes)
 
 
 def ground_of(workshop: Workshop, settings: Mapping[str, Any], corpus: str, seed: int) -> Ground:
@@ -181,8 +189,16 @@ def _is_canary(point: Point) -> bool:
 
 
 def _points_of(workshop: Workshop, corpus: Mapping[str, Any]) -> Iterator[list[Point]]:
-    """Some dialogues of a corpus, drawn without regard to the seed, each as its data points."""
-    found = list(_KINDS[corpus["kind"]](workshop, corpus))
+    """Some dialogues of a corpus, drawn without regard to the seed, each as its data points.
+
+    Where the corpus says ``with``, only dialogues with a secret of that kind are drawn from.
+    """
+    wanted = corpus.get("with")
+    found = [
+        one
+        for one in _KINDS[corpus["kind"]](workshop, corpus)
+        if wanted is None or any(span.label == wanted for span in one.spans)
+    ]
     chosen = sorted(random.Random(0).sample(range(len(found)), min(len(found), corpus["dialogues"])))
     for number in chosen:
         dialogue = found[number]

@@ -53,6 +53,10 @@ def student(values: Sequence[float], *, least: float = -math.inf, most: float = 
     mean = float(found.mean())
     if len(found) < 2:
         return Estimate(mean, least, most, _CONFIDENCE, "one training alone: no interval")
+    if np.ptp(found) == 0:
+        # Trainings that came out alike to the last bit show no spread, and certainty is not claimed.
+        method = f"{len(found)} trainings that came out alike: no interval"
+        return Estimate(mean, least, most, _CONFIDENCE, method)
     t = float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(found) - 1))
     reach = t * float(found.std(ddof=1)) / math.sqrt(len(found))
     method = f"Student's t over {len(found)} trainings"
@@ -142,7 +146,8 @@ def _training(settings: Settings, model: str) -> str:
     told = "; ".join(
         f"{what}: {found[name]['epochs']} epochs, batches of {found[name]['batch_size']}, "
         f"{found[name].get('optimiser', 'AdamW')} at {found[name]['learning_rate']:g}"
-        for name, what in (("plain", "plain"), ("private", "noisy"), ("selective", "selective"))
+        for name, what in (("plain", "plain"), *METHODS.items())
         if name in found
     )
-    return f"{NAMES[model]}: {told}; clipping at {found['clipping']['clip']:g}."
+    clips = ", ".join(f"{clip:g} ({METHODS[method]})" for method, clip in found["clipping"].items())
+    return f"{NAMES[model]}: {told}; examples are clipped at {clips}."

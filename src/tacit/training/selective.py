@@ -237,6 +237,28 @@ class _Steps:
         return chosen
 
     def _step(self, chosen: list[int]) -> float:
+        plain = [torch.zeros_like(parameter) for parameter in self._parameters]
+        sensitive = [torch.zeros_like(parameter) for parameter in self._parameters]
+        loss = 0.0
+        # A document's gradient goes back through all that was computed beside it: the fewer, the faster.
+        at_once = self._recipe.performance.microbatch or len(chosen)
+        for begin in range(0, len(chosen), at_once):
+            loss += self._add(chosen[begin : begin + at_once], plain, sensitive)
+        noisy = Noisy(self._noise)
+        for tensor in sensitive:
+            noisy.release(tensor, self._account.part_multiplier * self._account.section.clip, len(chosen))
+        for parameter, one, other in zip(
+            self._parameters, self._clipped(plain, len(chosen)), sensitive, strict=True
+        ):
+            parameter.grad = one + other
+            if not bool(torch.isfinite(parameter.grad).all()):
+                raise TrainingDiverged("A gradient is not finite; lower training.learning_rate.")
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        return loss / len(chosen)
+
+    def _add(self, chosen: list[int], plain: list[Tensor], sensitive: list[Tensor]) -> float:
+        """Add the gradients of some of a batch's documents to both parts; returns their losses' sum."""
         own = [self._documents.pieces[number] for number in chosen]
         owners = torch.tensor([place for place, pieces in enumerate(own) for _ in pieces])
         rows = MarkedRows.of([piece for pieces in own for piece in pieces], self._start_token)
@@ -245,26 +267,13 @@ class _Steps:
         labels = (rows.labels >= 0).sum(dim=1)
         of_document = torch.zeros(len(own), dtype=torch.long).index_add_(0, owners, labels)
         shares = losses / of_document[owners].clamp(min=1)[:, None]
-        plain = self._clipped(shares.masked_fill(rows.sensitive, 0.0).sum(), len(own))
-        noisy = self._noisy(shares.masked_fill(~rows.sensitive, 0.0).sum(dim=1), owners, rows, len(own))
-        for parameter, one, other in zip(self._parameters, plain, noisy, strict=True):
-            parameter.grad = one + other
-            if not bool(torch.isfinite(parameter.grad).all()):
-                raise TrainingDiverged("A gradient is not finite; lower training.learning_rate.")
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
-        return float(shares.detach().sum()) / len(own)
+        torch._foreach_add_(plain, self._gradients(shares.masked_fill(rows.sensitive, 0.0).sum()))
+        by_row = shares.masked_fill(~rows.sensitive, 0.0).sum(dim=1)
+        self._add_sensitive(by_row, owners, rows, sensitive)
+        return float(shares.detach().sum())
 
-    def _clipped(self, loss: Tensor, documents: int) -> list[Tensor]:
-        """The gradient of what is not sensitive, as plain training has it."""
-        gradients = self._gradients(loss / documents)
-        norm = norm_of(gradients)
-        factor = (self._recipe.training.clip / norm.clamp(min=1e-30)).clamp(max=1.0)
-        return [gradient * factor for gradient in gradients]
-
-    def _noisy(self, by_row: Tensor, owners: Tensor, rows: MarkedRows, documents: int) -> list[Tensor]:
-        """The sum over documents of their clipped sensitive gradients, with noise."""
-        total = [torch.zeros_like(parameter) for parameter in self._parameters]
+    def _add_sensitive(self, by_row: Tensor, owners: Tensor, rows: MarkedRows, total: list[Tensor]) -> None:
+        """Add each document's clipped gradient of what is sensitive in it; the noise comes once, on top."""
         clip = self._account.section.clip
         for document in sorted(set(owners[rows.sensitive.any(dim=1)].tolist())):
             gradients = self._gradients(by_row[owners == document].sum())
@@ -272,10 +281,13 @@ class _Steps:
             if bool(torch.isfinite(norm)):
                 factor = (clip / norm.clamp(min=1e-30)).clamp(max=1.0)
                 torch._foreach_add_(total, [gradient * factor for gradient in gradients])
-        noisy = Noisy(self._noise)
-        for tensor in total:
-            noisy.release(tensor, self._account.part_multiplier * clip, documents)
-        return total
+
+    def _clipped(self, total: list[Tensor], documents: int) -> list[Tensor]:
+        """The mean gradient of what is not sensitive, as plain training has it."""
+        gradients = [gradient / documents for gradient in total]
+        norm = norm_of(gradients)
+        factor = (self._recipe.training.clip / norm.clamp(min=1e-30)).clamp(max=1.0)
+        return [gradient * factor for gradient in gradients]
 
     def _gradients(self, loss: Tensor) -> list[Tensor]:
         return list(

@@ -163,10 +163,8 @@ def test_larger_scales_can_be_planned_without_any_text(name: str, scale: Any, tm
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_small_takes_an_hour_at_most_and_few_tokens_of_the_large_model(name: str, tmp_path: Path) -> None:
-    experiment = experiment_called(name)
-    assert sum(stage.minutes for stage in experiment.planned(Workshop(tmp_path), "small")) <= 60
-    settings = experiment.settings("small")
+def test_the_large_model_is_trained_on_few_tokens_at_small(name: str) -> None:
+    settings = experiment_called(name).settings("small")
     epochs = settings.get("dpsgd_epochs", 1)
     most = max(epochs) if isinstance(epochs, list) else epochs
     for ground in settings.get("grounds", [settings["ground"]] if "ground" in settings else []):

@@ -85,7 +85,8 @@ def ground_of(shop: Workshop, settings: Settings, seed: int) -> Ground:
         manifest = _codes(own, users, settings, public, seed)
         manifest.save(folder / _MANIFEST)
         write_rows(folder / _PLANTED, [*own, *_planted(manifest)])
-        for name, kind in ((_MASKED, "off"), (_SCREENED, "exact")):
+        screenings: tuple[tuple[str, DedupKind], ...] = ((_MASKED, "off"), (_SCREENED, "exact"))
+        for name, kind in screenings:
             _screen(shop, folder, name, settings["policy"], seed, kind)
 
     folder = shop.made_folder(f"overview-{seed}", key, make)

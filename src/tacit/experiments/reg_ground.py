@@ -82,7 +82,7 @@ def _small() -> Settings:
         ),
         "exposure": {"budget": 5000, "samples": 2000},
         "probe": {"penalties": [1.0, 0.1], "hidden": 0},
-        "minutes": 0.7,
+        "minutes": 0.4,
     }
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tacit.experiments import experiment_called
+from tacit.experiments import Workshop, experiment_called
 from tacit.experiments.experiment import Conclusion
-from tacit.experiments.reg_ground import BATCHES, DP_SGD, SECOND, TRIPLET, UNMITIGATED, Place, settings_of
+from tacit.experiments.reg_ground import (
+    BATCHES,
+    DP_SGD,
+    SECOND,
+    TRIPLET,
+    UNMITIGATED,
+    Place,
+    settings_of,
+    stages_of,
+)
+from tacit.experiments.reg_words import _training
 from tacit.experiments.results import Finding
 from tacit.statistics import Estimate
 
@@ -96,3 +107,19 @@ def test_tables_and_charts_have_every_method_at_both_levels(name: str) -> None:
     assert [chart.name for chart in conclusion.charts] == ["customersim-high", "customersim-low"]
     assert all(len(chart.series) == methods for chart in conclusion.charts)
     assert any(len(table.rows) == 2 * methods for table in conclusion.tables)
+
+
+def test_dp_sgd_learns_at_the_rate_of_all_but_where_it_would_not_reach_them(tmp_path: Path) -> None:
+    rates = {
+        (name, recipe["training"]["learning_rate"])
+        for stage in stages_of(Workshop(tmp_path), settings_of("small"))
+        for name in [stage.name.split("-")[1] + (" dp-sgd" if stage.name.endswith(DP_SGD) else "")]
+        for recipe in stage.key["recipes"]
+    }
+    assert rates == {
+        ("shakespeare", 0.003),
+        ("shakespeare dp-sgd", 0.003),
+        ("customersim", 0.003),
+        ("customersim dp-sgd", 0.01),
+    }
+    assert "at 0.01 on customersim" in _training(settings_of("small"))

@@ -27,6 +27,8 @@ CAVEATS: Final = (
     "The models are small and learn from nothing; the paper's have 55 million weights and a hundred times "
     "the text.",
     "The weights of the privacy losses are fixed, not tuned for these corpora.",
+    "What DP-SGD leaks at a perplexity depends on its learning rate: another one would move every difference "
+    "from it.",
 )
 Difference = Callable[[Level, str, str], Estimate]
 
@@ -77,11 +79,12 @@ def _training(settings: Settings) -> str:
     weights = ", ".join(
         f"{methods[one]['recipe']['regularisation']['lambda']:g} ({METHODS[one]})" for one in REGULARISED
     )
-    private = {**training, **methods[DP_SGD]["recipe"]["training"]}
+    private = methods[DP_SGD]
+    rates = "".join(f", at {rate:g} on {corpus}" for corpus, rate in private["rates"].items())
     return (
         f"Batches of {training['batch_size']} at learning rate {training['learning_rate']:g}; {epochs} "
-        f"epochs; lambda {weights}; DP-SGD {private['epochs']} epochs at {private['learning_rate']:g} with "
-        f"noise {noises}."
+        f"epochs; lambda {weights}; DP-SGD {private['recipe']['training']['epochs']} epochs with noise "
+        f"{noises}{rates}."
     )
 
 

@@ -83,8 +83,11 @@ def test_examples_users_and_replacements_are_judged_as_what_they_are(
     user = judged(run, manifest, dataclasses.replace(stated, unit="user", assumptions=()))
     assert (user.unit, user.insertions, user.coins) == ("user", 1, True)
     record = audited(run, manifest)
-    (claim,) = record.claims
+    claim, whole = record.claims
     assert claim.claimed_epsilon == example.claim.epsilon
+    assert whole.p_claim is not None
+    assert whole.p_claim > 0.05
+    assert whole.verdict != "contradicted"
     assert record.promises
     assert render_report(json.loads(json.dumps(record.to_json())), run_name="private")
 
@@ -146,6 +149,8 @@ def test_confidentiality_is_judged_by_secrets_that_were_missed(
     assert record.promises
     assert record.verdict != "contradicted"
     assert record.claims[0].claimed_epsilon == certificate["missed"]["epsilon"]
+    assert record.claims[1].p_claim is not None
+    assert record.claims[1].p_claim > 0.05
     assert render_report(json.loads(json.dumps(record.to_json())), run_name="crt")
     # Canaries that stand in public text are promised nothing.
     lines = [json.loads(line) for line in caught.read_text().splitlines()]

@@ -26,7 +26,7 @@ from tacit.progress import Silent
 from tacit.recipes import ConfidentialitySection, CorpusSection
 from tacit.runs import Run
 from tacit.training import finetune, train_confidentially, train_ensemble, train_privately
-from tacit.training.certifying import group_of_all
+from tacit.training.certifying import group_of_all, tell_of_repeated_secrets
 from tacit.training.crt import flags_of
 from tacit.training.dpsgd import prepare_unpacked, privacy_of
 from tacit.training.finetune import task_for
@@ -198,6 +198,24 @@ def test_duplicates_and_secrets_are_one_mask_and_a_bare_one_teaches_nothing(
     assert len(found) == int(flags.private.sum())
     # The mask is context: it has no label, and neither has the end of a point that is nothing else.
     assert prepared.encoded.labels.sum() == len(prepared.encoded.tokens) - masks
+
+
+def test_a_secret_in_more_points_than_the_promise_is_about_is_told_to_the_operator(
+    tiny_transformer: Path, corpus: Path, tmp_path: Path
+) -> None:
+    group = {"secrets": 3, "differing_points": 2, "differing_public_points": 0, "most_points_of_one": 4}
+    forge(corpus, group=group)
+    for stated, is_told in ((1, True), (4, False)):
+        recipe = private_recipe(
+            tiny_transformer, corpus, tmp_path / "run", "crt", confidentiality={"secret_points": stated}
+        )
+        prepared = prepare_unpacked(recipe, tmp_path, Silent())
+        listener = Listener()
+        tell_of_repeated_secrets(prepared, listener)
+        assert [
+            one.startswith("a secret of the screening's list stands in 4") for one in listener.remarks
+        ] == ([True] if is_told else [])
+        prepared.corpus.whole.close()
 
 
 def test_a_masked_point_that_claims_to_be_public_is_refused(

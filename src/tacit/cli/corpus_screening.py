@@ -161,6 +161,7 @@ def screen(
     if report["group"] is not None:
         rows["points that the secrets change (u)"] = report["group"]["differing_points"]
         rows["of them public"] = report["group"]["differing_public_points"]
+        rows["points of one secret, at most"] = report["group"]["most_points_of_one"]
     console.show(rows, as_json=False, title=corpus)
     for note in report["notes"]:
         console.say(f"note: {note}")

@@ -16,6 +16,7 @@ from tacit.corpus.screening.binding import required_report
 from tacit.errors import InputError, RecipeError
 from tacit.files import read_json
 from tacit.privacy import Certificate, MissRate, calibrated_rates, certify
+from tacit.progress import Progress
 from tacit.recipes import ConfidentialitySection, Recipe
 from tacit.training.dpsgd import outside_of
 from tacit.training.preparation import Prepared
@@ -45,6 +46,22 @@ def certificate_for(prepared: Prepared, plan: PrivacyPlan, flags: PointFlags) ->
         uniform_public_points=exposed,
         outside=tuple(outside),
     )
+
+
+def tell_of_repeated_secrets(prepared: Prepared, progress: Progress) -> None:
+    """Whether the screening counted a secret in more data points than the promise for each one is about.
+
+    To the operator, and not in the certificate: it is a function of the private text.
+    """
+    section = prepared.recipe.confidentiality or ConfidentialitySection()
+    group = required_report(Path(prepared.recipe.corpus.path), "crt").get("group") or {}
+    most = group.get("most_points_of_one", 0)
+    if most > section.secret_points:
+        progress.remark(
+            f"a secret of the screening's list stands in {most:,} data points, and what is promised of each "
+            f"is for one in {section.secret_points:,}; set confidentiality.secret_points, if that number may "
+            "be public"
+        )
 
 
 def group_of_all(section: ConfidentialitySection, report: dict[str, Any]) -> tuple[int | None, int | None]:

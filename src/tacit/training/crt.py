@@ -26,7 +26,12 @@ from tacit.progress import Progress, Silent
 from tacit.recipes import PublicPhaseSection, Recipe, TrainingSection
 from tacit.runs import Run, RunBuilder
 from tacit.training.building import build_run, record_of, seed_of
-from tacit.training.certifying import certificate_for, published, published_recipe
+from tacit.training.certifying import (
+    certificate_for,
+    published,
+    published_recipe,
+    tell_of_repeated_secrets,
+)
 from tacit.training.checkpoint import trainable
 from tacit.training.dpsgd import (
     objective_for,
@@ -65,6 +70,7 @@ def _train(recipe: Recipe, builder: RunBuilder, progress: Progress) -> Run:
     examples = examples_of(prepared.rows, section, task.make_batch, chosen=flags.private)
     plan = PrivacyPlan.of(section, recipe.training, len(examples))
     tell_what_is_missing(plan, flags, progress)
+    tell_of_repeated_secrets(prepared, progress)
     certificate = certificate_for(prepared, plan, flags)
     task.cache_trunk(recipe.performance, work, progress)
     public = _public_phase(task, prepared, flags, seed)

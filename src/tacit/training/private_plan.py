@@ -12,7 +12,7 @@ from tacit.files import refuse_existing
 from tacit.privacy import DpSgdProcess, Guarantee, dpsgd_curve, gaussian_dp_mu
 from tacit.progress import Progress, Silent
 from tacit.recipes import Recipe
-from tacit.training.certifying import certificate_for
+from tacit.training.certifying import certificate_for, tell_of_repeated_secrets
 from tacit.training.checkpoint import trainable
 from tacit.training.crt import flags_of, public_rows, public_schedule, tell_what_is_missing
 from tacit.training.dpsgd import guarantee_of, prepare_unpacked, privacy_of
@@ -136,6 +136,7 @@ def _crt(prepared: Prepared, progress: Progress) -> _Priced:
     flags = flags_of(prepared)
     plan = _privacy_plan(prepared, int(flags.private.sum()))
     tell_what_is_missing(plan, flags, progress)
+    tell_of_repeated_secrets(prepared, progress)
     schedule = public_schedule(prepared, flags, seed=0)
     certificate = certificate_for(prepared, plan, flags)
     public = len(public_rows(prepared.rows, flags)) * prepared.recipe.training.epochs

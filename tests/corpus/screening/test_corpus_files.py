@@ -18,8 +18,10 @@ from tacit.corpus.screening import (
     GoldSpans,
     PatternScorer,
     Policy,
+    RawDocument,
     Screening,
     ScreenSettings,
+    differing_points,
     read_screened,
 )
 from tacit.corpus.screening.binding import report_of, report_path
@@ -145,6 +147,7 @@ def test_a_group_of_secrets_is_counted_beside(tmp_path: Path) -> None:
         "occurrences": 2,
         "differing_points": 1,
         "differing_public_points": 0,
+        "most_points_of_one": 1,
     }
     alone = tmp_path / "alone.jsonl"
     screen_corpus(section(path), alone, chosen, Silent())
@@ -164,6 +167,24 @@ def test_how_many_secrets_occur_nowhere_is_noted_and_never_which(tmp_path: Path)
     assert note.startswith("1 of 4 secrets occurs nowhere as it is spelt")
     assert "Zoe" not in note
     assert set(notes["none"]) <= set(notes["one"])
+
+
+def test_in_how_many_points_one_secret_stands_is_counted_and_noted(tmp_path: Path) -> None:
+    """Repeated sentences are points too, and what stands twice in one is one point."""
+    texts = ("I am Ann.", "I am Ann.", "Bye Ann and Ann.", "I am Bob.", "Bob Ray.", "Nobody.")
+    path = write(tmp_path / "c.jsonl", *((f"u{number}", text) for number, text in enumerate(texts)))
+    chosen = settings(words("Ann"), conservative=None)
+    report = screen_corpus(section(path), tmp_path / "o.jsonl", chosen, Silent(), secrets=["Bob", "Ann"])
+    assert report["group"]["most_points_of_one"] == 3
+    (note,) = (note for note in report["notes"] if "secret_points" in note)
+    assert "up to 3 data points" in note
+    assert "Ann" not in note
+    # No more points than those can differ: masking all of one secret moves no other point.
+    docs = [RawDocument(f"u{number}", text) for number, text in enumerate(texts)]
+    assert differing_points(docs, ["Ann"], chosen) <= 3
+    once = screen_corpus(section(path), tmp_path / "p.jsonl", chosen, Silent(), secrets=["Ray"])
+    assert once["group"]["most_points_of_one"] == 1
+    assert not any("secret_points" in note for note in once["notes"])
 
 
 def test_a_secret_that_both_policies_miss_differs_in_public(tmp_path: Path) -> None:

@@ -275,8 +275,8 @@ def test_a_weight_used_outside_of_its_layer_is_refused() -> None:
         trainer.step()
 
 
-@pytest.mark.parametrize("name", ["lstm", "lstm tied", "lstm two layers"])
-def test_recurrent_layers_keep_books_where_autocast_computes_in_bf16(name: str) -> None:
+@pytest.mark.parametrize("name", ["lstm", "lstm tied", "lstm two layers", "gpt2 lora fused", "llama lora"])
+def test_layers_keep_books_where_autocast_computes_in_bf16(name: str) -> None:
     """What `model.dtype: auto` means on processors that compute in bf16, which rounds to three digits."""
     model, text = MODELS[name](), Text([5, 12, 1, 9])
     objective = NextTokenObjective(model, autocast=True)

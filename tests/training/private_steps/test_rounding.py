@@ -15,7 +15,7 @@ from tacit.training.encoding import Batch, IntArray
 from tacit.training.private_steps.book_keeping import books as books_module
 from tacit.training.private_steps.book_keeping.books import Books
 from tacit.training.private_steps.book_keeping.engine import BookKeepingEngine
-from tacit.training.private_steps.book_keeping.ghost import Gram, Grams, lookup_bound, outer_bound
+from tacit.training.private_steps.book_keeping.ghost import Gram, Grams, lookup_bound, outer_bound, rounding
 from tacit.training.private_steps.book_keeping.head import HeadEntry, _bound
 from tacit.training.private_steps.book_keeping.products import Inner, onednn_inner
 from tacit.training.private_steps.clipping import GradientSum, clip_factors, norms_of_rows
@@ -227,6 +227,17 @@ def test_ordinary_squares_are_right_and_hardly_enlarged(
     # A tied embedding beside it.
     matrix.lookup(torch.randint(height, (time,)), 30 * torch.randn(time, width))
     assert matrix.exact.norm() <= float(matrix.books.norms()) <= 1.02 * matrix.exact.norm()
+
+
+@pytest.mark.parametrize("value", [3.3, 1.7, 1e-3])
+def test_a_token_that_fills_a_microbatch_is_added_up_as_precisely_as_the_margin_says(value: float) -> None:
+    """One by one, 16,384 equal gradients were off by 4.5e-5 of their sum."""
+    weight, count = nn.Parameter(torch.zeros(5, 3)), 16_384
+    total = GradientSum([weight])
+    total[weight].add_at(torch.full((count,), 2), torch.full((count, 3), value))
+    exact = torch.zeros(5, 3, dtype=torch.float64)
+    exact[2] = count * float(torch.tensor(value))
+    torch.testing.assert_close(total[weight].total().double(), exact, rtol=rounding(514) / 2, atol=0)
 
 
 def test_ordinary_embeddings() -> None:

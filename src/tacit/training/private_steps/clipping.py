@@ -83,7 +83,13 @@ class ParameterSum:
 
     def add_at(self, rows_N: Tensor, gradients_NC: Tensor) -> None:
         """Add to some rows of a matrix; a row may come several times."""
-        self.total().index_add_(0, rows_N, gradients_NC)
+        total = self.total()
+        for rows, gradients in zip(
+            torch.split(rows_N, ADDED_AT_ONCE), torch.split(gradients_NC, ADDED_AT_ONCE), strict=True
+        ):
+            own, place = rows.unique(return_inverse=True)
+            summed = gradients.new_zeros(len(own), gradients.shape[1]).index_add_(0, place, gradients)
+            total.index_add_(0, own, summed)
 
     def add_scaled(self, gradient: Tensor, factor: float) -> None:
         """Add one example's gradient."""

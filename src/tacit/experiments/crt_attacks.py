@@ -25,7 +25,7 @@ from tacit.experiments.crt_ground import (
     Cell,
     distinct,
     has_selective,
-    stage_of,
+    stages_of,
 )
 from tacit.experiments.crt_models import NAMES
 from tacit.experiments.crt_settings import TEXTS, settings_of
@@ -72,7 +72,7 @@ def cells_over(settings: Settings, corpus: str, model: str, method: str) -> dict
 
 
 def _stages(workshop: Workshop, settings: Settings) -> Sequence[Stage]:
-    return [stage_of(workshop, settings, cell) for cell in cells_of(settings)]
+    return stages_of(workshop, settings, cells_of(settings))
 
 
 @dataclass(frozen=True)

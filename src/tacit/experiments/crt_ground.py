@@ -28,7 +28,7 @@ from tacit.attacks.exposure import ExposureSettings, measure_exposure
 from tacit.attacks.token_statistics import encode_texts, token_statistics
 from tacit.audit.roc import auc
 from tacit.errors import TrainingDiverged
-from tacit.experiments.crt_models import LSTM, model_of, vocabulary_key
+from tacit.experiments.crt_models import LSTM, TRANSFORMER, model_of, public_facts, vocabulary_key
 from tacit.experiments.crt_texts import TEXT, USER, Ground, Point, ground_of, screened, text_of
 from tacit.experiments.experiment import Settings
 from tacit.experiments.stages import Stage, Workshop
@@ -39,6 +39,7 @@ from tacit.progress import Progress
 from tacit.runs import Run
 from tacit.statistics import FloatArray
 
+READING: Final = "crt-public-text"
 NONPRIVATE, MASKED, REDACTED = "nonprivate", "masked", "redacted"
 DP_SGD, SELECTIVE, CRT = "dp-sgd", "selective", "crt"
 # Rows at once, which change nothing but time: of selective steps each has a gradient of its own.
@@ -63,6 +64,16 @@ class Cell:
         parts += [] if self.gamma is None else [f"gamma-{self.gamma:g}"]
         parts += [] if self.level is None else [f"level-{self.level}"]
         return "-".join(parts)
+
+
+def stages_of(workshop: Workshop, settings: Settings, cells: Iterable[Cell]) -> list[Stage]:
+    """What the transformer reads beforehand, where it is no model that is known, and every cell once."""
+    stages = [stage_of(workshop, settings, cell) for cell in dict.fromkeys(cells)]
+    if settings["public_text"] is None:
+        return stages
+    key = {"vocabulary": vocabulary_key(workshop, settings), "model": settings[TRANSFORMER]}
+    minutes = settings["minutes"][TRANSFORMER][NONPRIVATE]
+    return [Stage(READING, key, minutes, lambda shop: public_facts(shop, settings)), *stages]
 
 
 def stage_of(workshop: Workshop, settings: Settings, cell: Cell) -> Stage:

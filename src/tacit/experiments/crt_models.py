@@ -142,7 +142,6 @@ def _create_transformer(folder: Path, tokenizer: PublicTokenizer, shape: Setting
         n_head=shape["heads"],
         bos_token_id=tokenizer.start_token,
         eos_token_id=tokenizer.start_token,
-        pad_token_id=tokenizer.start_token,
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,

@@ -2,7 +2,8 @@
 
 `paper` is A.3 and A.4: an LSTM of 200, a distilled GPT-2, the learning rates, batches and epochs that the
 authors chose, and their delta. They print no noise: here are budgets for DP-SGD from which it follows.
-`small` takes 150 dialogues to learn from. Its rates were tuned on a seed that is not among its own.
+`small` learns from 120 dialogues of CustomerSim and from 70 of MultiWOZ. Its rates, batches and epochs were
+tuned by hand on a seed that is not among its own.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _small() -> dict[str, Any]:
             },
             TRANSFORMER: {
                 "plain": {**transformer, "batch_size": 16, "learning_rate": 0.003},
-                "dp-sgd": {**transformer, "batch_size": 64, "learning_rate": 0.001},
+                "dp-sgd": {**transformer, "batch_size": 64, "learning_rate": 0.003},
                 "crt": {**transformer, "batch_size": 64, "learning_rate": 0.0002},
                 "clipping": {"dp-sgd": 1.0, "crt": 1.0},
             },
@@ -83,7 +84,7 @@ def _small() -> dict[str, Any]:
         "measured": 1200,
         "exposure": {"budget": 5000, "samples": 2000},
         "membership": {"members": 1000, "groups": 2000, "size": 20},
-        "minutes": _minutes(0.9, selective=1.6),
+        "minutes": _minutes(0.45, selective=0.55),
     }
 
 

@@ -14,6 +14,7 @@ from tacit.experiments.crt_ground import (
     DP_SGD,
     MASKED,
     NONPRIVATE,
+    READING,
     REDACTED,
     SELECTIVE,
     Cell,
@@ -99,7 +100,7 @@ def conditions(settings: Settings, outcomes: Outcomes) -> tuple[str, ...]:
     canaries = settings["canaries"]
     return (
         *(_corpus(settings, outcomes, corpus) for corpus in settings["corpora"]),
-        *_models(settings),
+        *_models(settings, outcomes),
         *(_training(settings, model) for model in settings["trainings"]),
         f"{canaries['number']} canaries, 'My ID is: ' with {canaries['digits']} digits, are in the training "
         f"text of every Run, each {canaries['repetitions']} times as a data point of its own.",
@@ -126,7 +127,7 @@ def _corpus(settings: Settings, outcomes: Outcomes, corpus: str) -> str:
     )
 
 
-def _models(settings: Settings) -> tuple[str, ...]:
+def _models(settings: Settings, outcomes: Outcomes) -> tuple[str, ...]:
     reading, shape = settings["public_text"], settings["transformer"]
     lstm = f"A one-layer LSTM of {settings['lstm']['hidden']} that learns from nothing, as in the paper"
     if reading is None:
@@ -134,7 +135,7 @@ def _models(settings: Settings) -> tuple[str, ...]:
     text = reading.get("text", "simulated dialogues")
     return (
         f"{lstm}; a transformer of {plural(shape['layers'], 'layer')} of {shape['width']} that has read "
-        f"{reading['characters']:,} characters of public text ({text}), in the place of the paper's "
+        f"{outcomes[READING]['tokens']:,} tokens of public text ({text}) once, in the place of the paper's "
         f"distilled GPT-2; one vocabulary for both, {settings['vocabulary']:,} pieces of words from the same "
         "public text with single digits, so that perplexities can be compared with each other, and not with "
         "those of other vocabularies.",

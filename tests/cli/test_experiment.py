@@ -63,7 +63,7 @@ def test_a_page_is_made_of_results_and_of_nothing_else(tacit: Tacit, place: Path
     assert (place / "results.md").read_bytes() == first
     (place / "README.md").write_text(f"# A\n\n{BEGIN}\n{END}\n")
     assert tacit("experiment", "page", "results", "results.md", "--readme", "README.md").code == 0
-    assert "of 3 claims, the papers' and ours, 2 hold here" in (place / "README.md").read_text()
+    assert "of 3 claims, the papers' and ours, 2 were found to hold here" in (place / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,10 @@ def test_lines_of_a_readme_are_the_overviews_and_how_claims_fared() -> None:
     assert text.endswith(f"{END}\n\n## B\n")
     assert "- It leaks.\n- It costs." in text
     assert "2 experiments" in text
-    assert "of 2 claims, the papers' and ours, 0 hold here, 2 do not, and 0 are undecided" in text
+    assert (
+        "of 2 claims, the papers' and ours, 0 were found to hold here, 2 not to hold, and 0 are undecided"
+        in text
+    )
     assert "what was there" not in text
     assert (
         with_lines(text, [overview, sample("other", "Other")], folder="docs/results/", page="docs/results.md")

@@ -125,8 +125,8 @@ def with_lines(readme: str, results: Sequence[Result], *, folder: str, page: str
     tally = Counter(finding.outcome for result in results for finding in result.findings)
     parts.append(
         f"[{page}]({page}) has {plural(len(results), 'experiment')} with tables, figures and intervals: of "
-        f"{sum(tally.values())} claims, the papers' and ours, {tally['holds']} hold here, "
-        f"{tally['does not hold']} do not, and {tally['undecided']} are undecided."
+        f"{sum(tally.values())} claims, the papers' and ours, {tally['holds']} were found to hold here, "
+        f"{tally['does not hold']} not to hold, and {tally['undecided']} are undecided."
     )
     return "\n\n".join([before + BEGIN, *filter(None, parts), END + after])
 

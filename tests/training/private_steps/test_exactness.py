@@ -15,9 +15,12 @@ from tacit.errors import ModelError
 from tacit.models.fused_lora import fuse_lora
 from tacit.training.encoding import Batch
 from tacit.training.private_steps import NextTokenObjective, PrivateTrainer, StepPerformance
+from tacit.training.private_steps.book_keeping import ghost
 from tacit.training.private_steps.book_keeping.attaching import BookKeeper
 from tacit.training.private_steps.book_keeping.engine import BookKeepingEngine
+from tacit.training.private_steps.book_keeping.ghost import Grams
 from tacit.training.private_steps.book_keeping.head import BookedHeadLoss
+from tacit.training.private_steps.book_keeping.products import Inner, onednn_inner
 from tacit.training.private_steps.clipping import GradientSum
 from tacit.training.private_steps.engine import StepTally
 from tacit.training.private_steps.loop_engine import LoopEngine
@@ -107,11 +110,11 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 class Booked:
     """Every example's norm and gradient, out of the books of one batch."""
 
-    def __init__(self, model: nn.Module, batch: Batch, row_weights: Tensor) -> None:
+    def __init__(self, model: nn.Module, batch: Batch, row_weights: Tensor, how: Grams | None = None) -> None:
         objective = NextTokenObjective(model)
         head = objective.head
         trained_head = head is not None and any(own.requires_grad for own in head.parameters())
-        keeper = BookKeeper(model, head if trained_head else None)
+        keeper = BookKeeper(model, head if trained_head else None, how)
         with keeper.attached() as books:
             books.open(len(batch.labels))
             objective.head_loss = BookedHeadLoss(books, VOCABULARY) if trained_head else None
@@ -150,17 +153,32 @@ def test_the_loop_gives_every_examples_gradient(name: str) -> None:
         assert_close(dict(zip(parameters, gradients, strict=True)), oracle_gradients(model, text, [row]))
 
 
+@pytest.mark.parametrize("inner", [None, onednn_inner], ids=["torch", "onednn"])
+@pytest.mark.parametrize("width", [1, 128], ids=["grams", "whole"])
 @pytest.mark.parametrize("lengths", [[70, 70], [130, 64]], ids=["even", "ragged"])
-def test_long_rows_take_the_other_ways_to_a_norm(lengths: list[int]) -> None:
+def test_long_rows_take_the_other_ways_to_a_norm(lengths: list[int], width: int, inner: Inner | None) -> None:
     """Over 64 positions Gram matrices are cut in two; small matrices are kept whole."""
     model = lstm(layers=2)
     text = Text(lengths, positions=False)
     batch = text.make_batch(np.arange(2))
-    booked = Booked(model, batch, torch.full((2,), 0.01))
+    booked = Booked(model, batch, torch.full((2,), 0.01), Grams(inner, width))
     for row in range(2):
         oracle = oracle_gradients(model, text, [row], "sum")
         assert float(booked.norms[row]) == pytest.approx(0.01 * norm(oracle), rel=1e-3)
         assert_close(booked.gradients(row), {key: 0.01 * value for key, value in oracle.items()})
+
+
+def test_whole_gradients_lie_in_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, text = gpt2(), Text([6, 9, 4, 2, 7])
+    model.transformer.h[1].mlp = model.transformer.h[0].mlp  # used twice: pieces are added up
+    batch, found = text.make_batch(np.arange(5)), []
+    for values in (1 << 20, 2000, 1):
+        monkeypatch.setattr(ghost, "_GRADIENTS", values)
+        found.append(Booked(model, batch, torch.ones(5)))
+    for booked in found[1:]:
+        torch.testing.assert_close(booked.norms, found[0].norms, rtol=1e-6, atol=0)
+        for row in range(5):
+            assert_close(booked.gradients(row), oracle_gradients(model, text, [row], "sum"))
 
 
 def test_positions_given_once_for_all_count_for_each() -> None:

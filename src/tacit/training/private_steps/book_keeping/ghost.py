@@ -28,7 +28,7 @@ Proven, for arithmetic that rounds to nearest, with or without fused products an
 - The clipped sum is computed in fp32 as well, over at most N = 512 positions at once. That leaves an
   example's own part off by at most ``e(N) sum |r_t| |c_t|``, which is added to its norm: what cancels only in
   exact arithmetic would otherwise leave rounding errors of any size. Beside that, float64 is always precise
-  enough. (Rows of an embedding are added one by one: there N is how often a token may stand in a microbatch.)
+  enough.
 - 1.01 covers terms of second order and the arithmetic of the margins themselves, up to 2^16 positions.
 
 Assumed: products are sums of fp32 products (no TF32 or bf16 inside, no Strassen), as torch computes them

@@ -20,7 +20,7 @@ from tacit.experiments.reg_ground import (
     settings_of,
     stages_of,
 )
-from tacit.experiments.reg_words import _training
+from tacit.experiments.reg_words import _training, caveats
 from tacit.experiments.results import Finding
 from tacit.statistics import Estimate
 
@@ -123,3 +123,6 @@ def test_dp_sgd_learns_at_the_rate_of_all_but_where_it_would_not_reach_them(tmp_
         ("customersim dp-sgd", 0.01),
     }
     assert "at 0.01 on customersim" in _training(settings_of("small"))
+    told = [one for one in caveats(settings_of("small")) if one.startswith("On customersim DP-SGD learns at")]
+    assert len(told) == 1
+    assert len(caveats(settings_of("tiny"))) == len(caveats(settings_of("small"))) - 1

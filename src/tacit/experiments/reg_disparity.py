@@ -23,7 +23,7 @@ from tacit.experiments.reg_ground import (
     stages_of,
 )
 from tacit.experiments.reg_levels import Level, Levels, above_zero, with_seeds
-from tacit.experiments.reg_words import CAVEATS, METHODS, NO_LEVEL, conditions, findings_of_pairs
+from tacit.experiments.reg_words import METHODS, NO_LEVEL, caveats, conditions, findings_of_pairs
 from tacit.experiments.results import Chart, Finding, Point, Series, Table
 from tacit.report.words import estimate
 from tacit.statistics import Estimate, bootstrap_over_users
@@ -41,7 +41,7 @@ def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
         charts=tuple(_charts(levels)),
         findings=tuple(_findings(levels)),
         caveats=(
-            *CAVEATS,
+            *caveats(settings),
             "Five users on each side are few, and their intervals too narrow; the slope over all users rests "
             "on more.",
             "Points of perplexity grow with the perplexity itself: 29 and 7 were points at the paper's 69 to "

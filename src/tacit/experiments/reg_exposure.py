@@ -27,10 +27,10 @@ from tacit.experiments.reg_ground import (
 )
 from tacit.experiments.reg_levels import Level, Levels, at_most, mean_over, within
 from tacit.experiments.reg_words import (
-    CAVEATS,
     METHODS,
     OFTEN,
     Difference,
+    caveats,
     conditions,
     findings_of_pairs,
     rungs_of,
@@ -95,7 +95,7 @@ def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
         charts=tuple(_charts(settings, levels)),
         findings=tuple(_findings(settings, levels)),
         caveats=(
-            *CAVEATS,
+            *caveats(settings),
             "Where a probe names no more authors from the unmitigated model's states than chance, there is "
             "nothing for a regulariser to hide, and none can be better.",
         ),

@@ -24,9 +24,9 @@ from tacit.experiments.reg_ground import (
 )
 from tacit.experiments.reg_levels import Level, Levels, mean_over
 from tacit.experiments.reg_words import (
-    CAVEATS,
     METHODS,
     OFTEN,
+    caveats,
     conditions,
     findings_of_pairs,
     rungs_of,
@@ -61,7 +61,7 @@ def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
         charts=tuple(_charts(settings, levels)),
         findings=tuple(_findings(settings, levels)),
         caveats=(
-            *CAVEATS,
+            *caveats(settings),
             "A completion of a canary has to guess four words in a row; where hardly any is completed, no "
             "method can be better than another.",
             "The unmitigated model picks the texts of users that it finds strangest, as in the paper: it is "

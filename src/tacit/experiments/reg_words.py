@@ -22,7 +22,7 @@ METHODS: Final = {
 }
 NO_LEVEL: Final = "No perplexity is common to the two."
 OFTEN: Final = 9  # the paper's claim is about canaries that are repeated more often
-CAVEATS: Final = (
+_CAVEATS: Final = (
     "Every interval is of one comparison, at 95%: of twenty claims that are wrong, one may seem to hold.",
     "The models are small and learn from nothing; the paper's have 55 million weights and a hundred times "
     "the text.",
@@ -30,7 +30,18 @@ CAVEATS: Final = (
     "What DP-SGD leaks at a perplexity depends on its learning rate: another one would move every difference "
     "from it.",
 )
+_ANOTHER_RATE: Final = (
+    "On {} DP-SGD learns at another rate than all others, or it would reach no perplexity of theirs: "
+    "differences from it there are as much the rate's doing as its noise's, and those where rates are equal "
+    "are fairer."
+)
 Difference = Callable[[Level, str, str], Estimate]
+
+
+def caveats(settings: Settings) -> tuple[str, ...]:
+    """What all three are to be read with."""
+    other = " and ".join(settings["methods"][DP_SGD]["rates"])
+    return (*_CAVEATS, _ANOTHER_RATE.format(other)) if other else _CAVEATS
 
 
 def rungs_of(settings: Settings, corpus: str) -> list[int]:

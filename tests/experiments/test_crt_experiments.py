@@ -92,8 +92,8 @@ def test_where_the_policy_misses_nothing_no_canary_is_seen(
     model: str, method: str, level: int | None, outcomes: Outcomes
 ) -> None:
     found = [bits for run in runs(outcomes, model, method, 0.0, level) for bits in run["exposure"]]
-    # Of eight canaries that were never seen, the mean is beyond 3 bits in less than one case of a thousand.
-    assert sum(found) / len(found) < 3
+    # Of eight canaries that were never seen, the mean is beyond 4 bits in less than one case of 5,000.
+    assert sum(found) / len(found) < 4
 
 
 @pytest.mark.parametrize("model", MODELS)

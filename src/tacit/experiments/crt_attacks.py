@@ -270,7 +270,9 @@ def _findings(settings: Settings, outcomes: Outcomes) -> Iterator[Finding]:
     claims = _Claims(settings, outcomes)
     most = settings["gammas"][-1]
     for attack in _ATTACKS:
-        yield claims.above_chance(attack, NONPRIVATE, None, "Non-private training leaks: {} is above chance.")
+        yield claims.above_chance(
+            attack, NONPRIVATE, None, "Non-private training on raw text leaks: {} is above chance."
+        )
         yield claims.near_chance(
             attack, MASKED, [0.0], "So long as a policy misses nothing, masks alone protect: {} is at chance."
         )
@@ -281,17 +283,20 @@ def _findings(settings: Settings, outcomes: Outcomes) -> Iterator[Finding]:
             attack,
             SELECTIVE,
             most,
-            f"So it does with selective DP-SGD: {{}} is above chance at gamma = {number(most)}.",
+            "Selective DP-SGD does not protect what its policy misses: {} is above chance at gamma = "
+            f"{number(most)}.",
         )
         yield claims.near_chance(
-            attack, CRT, settings["gammas"], "CRT prevents it at every gamma: {} is at chance."
+            attack, CRT, settings["gammas"], "CRT prevents leaks at every gamma: {} is at chance."
         )
-        yield claims.near_chance(attack, DP_SGD, [None], "So does DP-SGD: {} is at chance.")
+        yield claims.near_chance(
+            attack, DP_SGD, [None], "DP-SGD on raw text prevents leaks too: {} is at chance."
+        )
         yield claims.near_chance(
             attack,
             REDACTED,
             list(cells_over(settings, next(iter(settings["corpora"])), "lstm", REDACTED)),
-            "Ours: without the noise, masks and deduplication alone do not: {} is at chance.",
+            "Ours: masks and deduplication without noise prevent as much: {} is at chance.",
         )
     yield claims.groups_are_worse(most)
 

@@ -6,7 +6,7 @@ threshold. A masked text is settled where masking any one of its secrets beforeh
 last line has speeds on one core, on texts that were not seen before: of the tagger, the patterns, and
 Presidio (its patterns only: it finds names with a model that has to be fetched).
 
-    python benchmarks/redaction.py [--presidio FILE] [--multiwoz test.jsonl] [--customersim test.jsonl]
+    python -m benchmarks.redaction [--presidio FILE] [--multiwoz test.jsonl] [--customersim test.jsonl]
         [--wikigold FILE] [--weights FILE] [--thresholds 0.5,0.1] [--no-patterns] [--sentences]
 
 The corpora: presidio-research's synth_dataset_v2.json (never trained on), MultiWOZ 2.1's and CustomerSim's

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,6 +21,7 @@ from tools.tagger.sentences import Example, Span, disturb, is_held_out, mask, re
 from tools.tagger.train import Plan, train, whole_numbers
 from tools.tagger.values import Values
 
+ROOT = Path(__file__).parents[3]
 TINY = Plan(texts=300, epochs=1, pool=4, locales=2)
 
 
@@ -159,3 +162,11 @@ def test_what_is_learnt_is_what_is_shipped() -> None:
     tagger = EmbeddedTagger(assemble(arrays, "test"))
     assert np.abs(tagger.logits(text)[:, 0] - expected).max() < 0.2
     assert np.abs(expected).max() > 0.5
+
+
+def test_the_commands_of_the_tagger_page_are_modules() -> None:
+    """Run as files they would not find the tools beside them, which no installation has."""
+    (block,) = re.findall(r"```console\n(.*?)```", (ROOT / "docs" / "tagger.md").read_text(), re.DOTALL)
+    commands = [shlex.split(line) for line in block.replace("\\\n", " ").strip().splitlines()]
+    assert [words[:2] for words in commands] == [["python", "-m"]] * 3
+    assert all(ROOT.joinpath(*words[2].split(".")).with_suffix(".py").is_file() for words in commands)

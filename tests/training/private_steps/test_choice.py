@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 import numpy as np
@@ -82,6 +83,29 @@ class Odd(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         return 2 * super().forward(input)
+
+
+def test_other_work_on_the_machine_does_not_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one thread, what others take of the processor had chosen an engine of twice the time."""
+    from tacit.training.private_steps.book_keeping.engine import BookKeepingEngine
+    from tacit.training.private_steps.loop_engine import LoopEngine
+
+    clocks = {"computing": 0.0, "on the wall": 0.0}
+
+    def taking(computing: float, waiting: float) -> Callable[..., None]:
+        def add_rows(self: object, rows: IntArray, *_: object) -> None:
+            clocks["computing"] += computing * len(rows)
+            clocks["on the wall"] += (computing + waiting) * len(rows)
+
+        return add_rows
+
+    monkeypatch.setattr(BookKeepingEngine, "add_rows", taking(1.0, 9.0))
+    monkeypatch.setattr(LoopEngine, "add_rows", taking(2.0, 0.0))
+    monkeypatch.setattr(choice.time, "process_time", lambda: clocks["computing"])
+    monkeypatch.setattr(choice.time, "perf_counter", lambda: clocks["on the wall"])
+    for threads, engine in ((1, "book-keeping"), (2, "loop")):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert trainer_for(gpt2()).choice.engine == engine
 
 
 def test_a_layer_without_a_rule_leaves_the_loop() -> None:

@@ -114,6 +114,11 @@ class GradientSum:
         """The sum for one parameter."""
         return self._sums[parameter]
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether all of it is the processor's own work."""
+        return all(parameter.device.type == "cpu" for parameter in self._sums)
+
     def clear(self) -> None:
         """Begin again with nothing."""
         for own in self._sums.values():

@@ -87,7 +87,7 @@ class ParameterSum:
         for rows, gradients in zip(
             torch.split(rows_N, ADDED_AT_ONCE), torch.split(gradients_NC, ADDED_AT_ONCE), strict=True
         ):
-            own, place = rows.unique(return_inverse=True)
+            own, place = rows.unique(return_inverse=True)  # type: ignore[no-untyped-call]
             summed = gradients.new_zeros(len(own), gradients.shape[1]).index_add_(0, place, gradients)
             total.index_add_(0, own, summed)
 

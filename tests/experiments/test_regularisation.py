@@ -54,20 +54,18 @@ def test_every_run_tells_of_every_canary_user_and_author(shop: Workshop, results
             assert (run["promise"] is None) == (method != "dp-sgd")
 
 
-def test_training_longer_predicts_better_and_remembers_what_is_repeated(
-    shop: Workshop, results: dict[str, Result]
-) -> None:
+def test_training_longer_remembers_what_is_repeated(shop: Workshop, results: dict[str, Result]) -> None:
+    """Perplexity is not compared: so small a model has learnt what it can of unseen text in one epoch."""
     assert results
     settings = settings_of("tiny")
     stages = {stage.name: stage for stage in stages_of(shop, settings)}
     for seed in settings["seeds"]:
         stage = shop.done(stages[f"reg-customersim-{seed}-unmitigated"]).outcome
-        short, long = stage["runs"]
-        assert long["perplexity"]["value"] < short["perplexity"]["value"]
-        assert set(long["change"]) == {0.0}, "it is what all are compared with"
-        often = [one for one, many in zip(long["exposure"], stage["repetitions"], strict=True) if many > 1]
-        seldom = [one for one, many in zip(long["exposure"], stage["repetitions"], strict=True) if many == 1]
-        assert sum(often) / len(often) > sum(seldom) / len(seldom) + 1
+        repeated = np.array(stage["repetitions"]) > 1
+        short, long = (np.array(run["exposure"]) for run in stage["runs"])
+        assert set(stage["runs"][-1]["change"]) == {0.0}, "it is what all are compared with"
+        assert long[repeated].mean() > long[~repeated].mean() + 2
+        assert long[repeated].mean() > short[repeated].mean() + 0.5
 
 
 @pytest.mark.parametrize("name", SHARED)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -87,6 +87,7 @@ def stage_of(workshop: Workshop, settings: Settings, cell: Cell) -> Stage:
         "model": settings[cell.model],
         "recipe": _recipe(settings, cell),
         "gamma": cell.gamma,
+        "ranks": "enumerated where samples do not reach them",
     }
 
     def work(shop: Workshop) -> Mapping[str, Any]:
@@ -214,10 +215,15 @@ def _perplexities(model: TrainedModel, points: Sequence[Point], progress: Progre
 
 
 def _exposures(model: TrainedModel, ground: Ground, section: Settings, progress: Progress) -> dict[str, Any]:
+    """Of every canary; where samples do not reach its rank, all candidates are asked for."""
     settings = ExposureSettings(seed=0, **section)
     report = measure_exposure(model, ground.manifest, settings=settings, progress=progress)
+    if any(one.method == "sampled" and one.rank_low == 1 for one in report.canaries):
+        settings = replace(settings, full=True)
+        report = measure_exposure(model, ground.manifest, settings=settings, progress=progress)
     return {
         "exposure": [one.exposure.value for one in report.canaries],
+        "exact": all(one.method == "exact" for one in report.canaries),
         "candidates": float(ground.manifest.candidates),
     }
 

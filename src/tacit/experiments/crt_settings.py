@@ -93,7 +93,8 @@ def _tiny() -> dict[str, Any]:
     private = {"epochs": 2, "block_size": 64, "batch_size": 16, "learning_rate": 0.01}
     trainings = {
         "plain": plain,
-        **dict.fromkeys(("dp-sgd", "selective", "crt"), private),
+        **dict.fromkeys(("dp-sgd", "crt"), private),
+        "selective": {**private, "epochs": 1},
         "clipping": {"dp-sgd": 1.0, "selective": 0.01, "crt": 1.0},
     }
     return {
@@ -102,7 +103,7 @@ def _tiny() -> dict[str, Any]:
         "corpora": {
             "simulated": {
                 "kind": "simulated",
-                "dialogues": 16,
+                "dialogues": 12,
                 "attacked": None,
                 "shorter": 1,
                 "public_batch": 8,

@@ -172,6 +172,7 @@ def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
         conditions=(
             *conditions(settings, outcomes),
             _noise(settings, outcomes),
+            _ranked(settings),
             f"Membership is told by perplexity, at the median of all that is scored: at most "
             f"{section['members']:,} sentences with secrets that were trained on, of dialogues from both "
             "halves, and the same with secrets of the other half in their place; there are "
@@ -187,6 +188,17 @@ def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
             "Groups overlap, and their secrets are few: their interval is over trainings alone.",
         ),
     )
+
+
+def _ranked(settings: Settings) -> str:
+    section = settings["exposure"]
+    how = "among all candidates"
+    if not section.get("full"):
+        how = (
+            f"by a search of {section['budget']:,} positions, by {section['samples']:,} draws where that "
+            "does not reach it, and among all candidates where no draw is likelier"
+        )
+    return f"A canary's exposure is its rank without the other canaries, found {how}."
 
 
 def _noise(settings: Settings, outcomes: Outcomes) -> str:

@@ -29,7 +29,7 @@ from tacit.experiments.overview_levels import (
     completed,
     exposure,
     exposure_change,
-    level_of,
+    levels_of,
     membership,
     methods_of,
     places_of,
@@ -53,18 +53,16 @@ def _stages(workshop: Workshop, settings: Settings) -> Sequence[Stage]:
 
 
 def _conclude(settings: Settings, outcomes: Outcomes) -> Conclusion:
-    level = level_of(settings, outcomes)
+    levels = levels_of(settings, outcomes)
     places = {method: places_of(settings, outcomes, method) for method in (PUBLIC, *methods_of(settings))}
-    tables = [_along(settings, places)]
-    if level is not None:
-        tables.insert(0, _equal(settings, outcomes, level))
+    tables = [*(_equal(settings, outcomes, places, level) for level in levels), _along(settings, places)]
     return Conclusion(
-        conditions=_conditions(settings, level),
+        conditions=_conditions(settings, levels),
         tables=tuple(tables),
         charts=(_picture(settings, places),),
-        findings=tuple(_findings(settings, places, level)),
+        findings=tuple(_findings(settings, places, levels)),
         caveats=_caveats(settings),
-        summary=() if level is None else _summary(settings, outcomes, places, level),
+        summary=_summary(settings, outcomes, places, levels[-1]) if levels else (),
     )
 
 
@@ -78,6 +76,9 @@ def _summary(
     def leaks(methods: Sequence[str], *, promised: bool = False) -> str:
         told = []
         for method in methods:
+            if method not in level.methods:
+                told.append(f"{METHODS[method]} does not reach it")
+                continue
             words = promise(settings, method, *weakest(settings, level, method))
             shown = f"{METHODS[method]} {estimate(exposure(settings, level, method))}"
             told.append(f"{shown} ({words})" if promised else shown)
@@ -108,22 +109,31 @@ def _summary(
     )
 
 
-def _equal(settings: Settings, outcomes: Outcomes, level: Level) -> Table:
+def _equal(
+    settings: Settings, outcomes: Outcomes, places: Mapping[str, Sequence[Place]], level: Level
+) -> Table:
     training, answering = training_cost(outcomes[COST]), answering_cost(outcomes[COST])
-    rows = [
-        (
-            METHODS[method],
-            exposure(settings, level, method),
-            completed(settings, level, method),
-            membership(level, method),
-            promise(settings, method, *weakest(settings, level, method)),
-            training[method],
-            answering[method],
-        )
-        for method in methods_of(settings)
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for method in methods_of(settings):
+        leaks: tuple[Cell, ...]
+        if method in level.methods:
+            leaks = (
+                exposure(settings, level, method),
+                completed(settings, level, method),
+                membership(level, method),
+                promise(settings, method, *weakest(settings, level, method)),
+            )
+        else:
+            best = min((one.perplexity.value for one in places[method]), default=None)
+            leaks = (
+                f"not reached; {number(best)} at best",
+                None,
+                None,
+                promise(settings, method, None, None),
+            )
+        rows.append((METHODS[method], *leaks, training[method], answering[method]))
     return Table(
-        title=f"At perplexity {number(level.perplexity)}",
+        title=f"At perplexity {number(level.perplexity)}, {level.name}",
         columns=(
             "method",
             "mean exposure, bits",
@@ -199,7 +209,7 @@ def _picture(settings: Settings, places: Mapping[str, Sequence[Place]]) -> Chart
 
 
 def _findings(
-    settings: Settings, places: Mapping[str, Sequence[Place]], level: Level | None
+    settings: Settings, places: Mapping[str, Sequence[Place]], levels: Sequence[Level]
 ) -> Iterator[Finding]:
     most, ladder = places[UNMITIGATED][-1:], _ladder(settings)
     leaked = [exposure(settings, place.level, UNMITIGATED, ladder[-1:]) for place in most]
@@ -222,21 +232,26 @@ def _findings(
             outcome=all_below(shown, NULL + _BIT),
         )
     for method in methods_of(settings)[1:]:
-        found = [] if level is None else [exposure_change(settings, level, method, UNMITIGATED)]
+        found = {
+            level.perplexity: exposure_change(settings, level, method, UNMITIGATED)
+            for level in levels
+            if method in level.methods
+        }
+        told = "; ".join(
+            f"{estimate(one)} bits at perplexity {number(where)}" for where, one in found.items()
+        )
         yield Finding(
             claim=f"At equal perplexity {METHODS[method]} exposes codes less than no protection.",
-            here=f"The difference is {', '.join(map(estimate, found))} bits."
-            if found
-            else "No perplexity is common to all methods.",
-            outcome=below_zero(found),
+            here=f"The difference is {told}." if told else "It reaches neither perplexity.",
+            outcome=below_zero(list(found.values())),
         )
 
 
-def _conditions(settings: Settings, level: Level | None) -> tuple[str, ...]:
+def _conditions(settings: Settings, levels: Sequence[Level]) -> tuple[str, ...]:
     corpus, canaries, measured = settings["corpus"], settings["canaries"], settings["measured"]
     prediction, ensemble = settings["prediction"], settings["ensemble"]
     planted = canaries["users"] * sum(canaries["ladder"])
-    where = "no perplexity is common to all" if level is None else f"perplexity {number(level.perplexity)}"
+    where = " and ".join(f"{number(one.perplexity)} ({one.name})" for one in levels) or "none"
     return (
         f"CustomerSim: {corpus['users']} users with {plural(corpus['dialogues'], 'dialogue')} each, every "
         f"turn a document; {corpus['held_out']} more are held out.",
@@ -254,8 +269,9 @@ def _conditions(settings: Settings, level: Level | None) -> tuple[str, ...]:
         f"{plural(len(settings['seeds']), 'training')} of each, with seeds "
         f"{', '.join(map(str, settings['seeds']))}: codes, screening, partition and order of the text are "
         "the seed's; text and public model are the same.",
-        f"Methods are compared at {where}, each interpolated between two places of its dial over "
-        "log(perplexity); every dial begins at the public model.",
+        f"Methods are compared at perplexities between the public model's and the best without protection: "
+        f"{where}. Each is interpolated between two places of its dial over log(perplexity); every dial "
+        "begins at the public model.",
     )
 
 

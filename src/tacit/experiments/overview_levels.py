@@ -1,7 +1,9 @@
 """The overview's frontiers: every method from the public model to the end of its dial, over all seeds.
 
-Methods meet at one perplexity, which all reach with every seed: what lies between two Runs is interpolated
-over log(perplexity), as everywhere (`reg_levels`). Intervals are of who carries codes and of training.
+Methods meet at two perplexities, a quarter and half of the way from the public model's to the best that
+training without protection reaches, by logarithms. Whoever reaches one with every seed is interpolated
+there between two Runs (`reg_levels`); of others it is told that they do not, and how far they come. Intervals
+are of who carries codes and of training.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from tacit.experiments.experiment import Outcomes, Settings
-from tacit.experiments.overview_ground import PREDICTED, PUBLIC, stage_name
+from tacit.experiments.overview_ground import PREDICTED, PUBLIC, UNMITIGATED, stage_name
 from tacit.experiments.reg_levels import (
     Between,
     Level,
@@ -27,7 +29,7 @@ from tacit.experiments.reg_levels import (
 )
 from tacit.statistics import Estimate
 
-_MARGIN: Final = 0.05  # of the way from the best that all reach to the public model
+LEVELS: Final = {"a quarter of the way": 0.25, "half of the way": 0.5}
 NULL: Final = math.log2(math.e)  # bits, on average, of a code that was never seen
 
 
@@ -73,25 +75,32 @@ def places_of(settings: Settings, outcomes: Outcomes, method: str) -> list[Place
     return [one for one in together if all(run.get("diverged") is None for run in one.runs)]
 
 
-def level_of(settings: Settings, outcomes: Outcomes) -> Level | None:
-    """The perplexity that all methods reach with every seed, a little above the best of the least able."""
+def levels_of(settings: Settings, outcomes: Outcomes) -> list[Level]:
+    """Both perplexities with the methods that reach them with every seed; none if training learns nothing."""
     frontiers = {
         (method, seed): best_first_part(_points(outcomes, method, seed))
         for method in methods_of(settings)
         for seed in settings["seeds"]
     }
-    least = max(perplexity_of(points[-1]) for points in frontiers.values())
-    most = min(perplexity_of(points[0]) for points in frontiers.values())
+    plain = [frontiers[UNMITIGATED, seed] for seed in settings["seeds"]]
+    least = max(perplexity_of(points[-1]) for points in plain)
+    most = min(perplexity_of(points[0]) for points in plain)
     if least >= most:
-        return None
-    perplexity = least ** (1 - _MARGIN) * most**_MARGIN
-    found: dict[str, list[Between]] = {}
-    for (method, _), points in frontiers.items():
-        between = at(points, perplexity)
-        if between is None:
-            return None
-        found.setdefault(method, []).append(between)
-    return Level("equal", perplexity, found)
+        return []
+    found = []
+    for name, share in LEVELS.items():
+        perplexity = most ** (1 - share) * least**share
+        places = {
+            method: [at(frontiers[method, seed], perplexity) for seed in settings["seeds"]]
+            for method in methods_of(settings)
+        }
+        reached = {
+            method: [one for one in each if one is not None]
+            for method, each in places.items()
+            if None not in each
+        }
+        found.append(Level(name, perplexity, reached))
+    return found
 
 
 def _points(outcomes: Outcomes, method: str, seed: int) -> list[Mapping[str, Any]]:

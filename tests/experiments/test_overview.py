@@ -128,7 +128,7 @@ def test_methods_meet_at_perplexities_that_they_reach(shop: Workshop, result: Re
     found = outcomes_of(shop)
 
     def best(method: str) -> float:
-        return min(run["perplexity"]["value"] for run in found[stage_name(method, 1)]["runs"])
+        return float(min(run["perplexity"]["value"] for run in found[stage_name(method, 1)]["runs"]))
 
     public = found[stage_name(PUBLIC, 1)]["runs"][0]["perplexity"]["value"]
     for level, share in zip(levels_of(SETTINGS, found), LEVELS.values(), strict=True):

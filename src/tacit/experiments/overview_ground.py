@@ -72,7 +72,7 @@ def _small() -> Settings:
             private={"epochs": 8, "batch_size": 256, "learning_rate": 0.003},
             # What is left of the text once repeats and secrets are masks is little, and soon learnt by heart.
             secret={"epochs": 2, "batch_size": 128, "learning_rate": 0.0005},
-            apart={"batch_size": 32, "learning_rate": 0.001},
+            apart={"batch_size": 32, "learning_rate": 0.0003},
             noisy={"dial": "privacy.epsilon", "values": [2.0, 8.0, 32.0]},
             weights={"adversarial": 3.0, "triplet": 0.3},
         ),

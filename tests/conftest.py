@@ -113,4 +113,6 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="tacit-postgres-") as folder:
         server = module.get_server(folder, cleanup_mode="stop")
         yield server.get_uri()
+        # At once, without writing out what hundreds of databases hold: nobody will read them.
+        os.kill(server.get_pid(), signal.SIGQUIT)
         server.cleanup()

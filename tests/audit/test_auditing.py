@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tacit.audit.model_audit import ModelAudit
 from tacit.audit.plans import AnswerPlan, AuditPlan
 from tacit.audit.record import AuditRecord, read_audit
 from tacit.audit.transcripts_run import PredictionPlan
+from tacit.cli import console
+from tacit.cli.audit_tables import show_audit
 from tacit.errors import InputError
 from tacit.mechanisms.choice import MechanismChoice
 from tacit.prediction import Budget
@@ -159,7 +162,7 @@ def test_what_is_written_holds_no_secret(of_overfitted: AuditRecord, overfitted:
     assert path.stat().st_mode & 0o077 == 0
     content = path.read_text()
     for row in (told := read_audit(overfitted.run))["exposure"]["rows"]:
-        del row["rank"]  # a number from 1 to 10,000, which may be anybody's secret by chance
+        del row["rank"], row["alone"]  # numbers from 1 to 10,000, which may be anybody's secret by chance
     quoted = json.dumps(told)
     page = render_report(read_audit(overfitted.run), run_name="overfitted")
     for canary in overfitted.manifest.canaries:
@@ -187,6 +190,19 @@ def test_runs_are_compared_at_equal_perplexity(
     assert "overfitted" in page
 
 
+def printed_for(found: AuditRecord) -> str:
+    with console.out.capture() as captured:
+        show_audit(found)
+    return captured.get()
+
+
+def test_utility_and_who_pays_are_printed(of_overfitted: AuditRecord) -> None:
+    printed = printed_for(of_overfitted)
+    assert re.search(rf"this Run +│ +{of_overfitted.sections['utility']['run']['value']:.3g} ", printed)
+    assert "Who pays: change of perplexity against untouched" in printed
+    assert re.search(rf"gap +│ +{of_overfitted.sections['disparity']['gap']['value']:.3g} ", printed)
+
+
 def test_an_honest_ensemble_is_supported(audited: Audited) -> None:
     found = audit(audited, answers=answers("submix"))
     assert found.verdict == "supported"
@@ -208,6 +224,12 @@ def test_an_honest_ensemble_is_supported(audited: Audited) -> None:
     assert 0 < row["rate"]["value"] < 1
     assert found.sections["exposure"]["queries"] > 0
     render_report(json.loads(json.dumps(found.to_json())), run_name="ensemble")
+    printed = printed_for(found)
+    assert "claimed nats" in printed
+    assert "claimed epsilon" not in printed
+    realised = prediction["detail"]["on_canaries"]
+    assert re.search(rf"canaries +│ +{realised['queries']} +│ +0 +│", printed)
+    assert "divergence at least" in printed
 
 
 def altered(one: Audited, **recipe: Any) -> Audited:

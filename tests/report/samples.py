@@ -41,7 +41,8 @@ def exposure_rows(chance: random.Random) -> list[dict[str, Any]]:
                 ),
                 "public": measured(one := -math.log2(1 - chance.random()) / 2, one, one, "exact"),
                 "method": "exact" if exact else "sampled",
-                "rank": [round(2 ** (19.93 - bits)), round(2 ** (19.93 - bits))],
+                "rank": [round(2 ** (19.93 - bits)) + 3, round(2 ** (19.93 - bits)) + 3],
+                "alone": [round(2 ** (19.93 - bits)), round(2 ** (19.93 - bits))],
                 "positions": 300,
             }
         )

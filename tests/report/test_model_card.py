@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,36 @@ def test_measured_numbers_are_left_out_unless_asked_for() -> None:
         assert number in full, number
     assert "The numbers below were measured on private text." in full
     assert "the operator chose to publish them" in full
+
+
+def p_values_in(part: Any, key: str) -> list[float]:
+    if isinstance(part, dict):
+        own = [part[key]] if isinstance(part.get(key), float) else []
+        return own + [one for value in part.values() for one in p_values_in(value, key)]
+    return [one for value in part for one in p_values_in(value, key)] if isinstance(part, list) else []
+
+
+def test_every_p_value_of_the_card_is_a_corrected_one() -> None:
+    audit = sample_audit()
+    audit["exposure"]["largest"] = {"p_value": 0.012, "adjusted": 0.096}
+    audit["exposure"]["together"] = {"p_value": 0.0071, "adjusted": 0.21}
+    card = model_card(released(), audit, include_measurements=True)
+    shown = re.findall(r"p = ([0-9.e-]*[0-9])", card)
+    assert shown == ["0.096"]
+    assert all(float(one) in p_values_in(audit, "adjusted") for one in shown)
+    assert "p = 0.096 after correction" in card
+    audit["exposure"]["largest"] = {"p_value": 0.012, "adjusted": None}  # of an ensemble exposure describes
+    assert "p = " not in model_card(released(), audit, include_measurements=True)
+
+
+def test_of_a_divergence_for_one_corpus_the_card_tells_no_epsilon() -> None:
+    audit = sample_audit()
+    claim = audit["claims"][0]["claim"]
+    assert f"| epsilon: {claim}" in model_card(released(), audit, include_measurements=True)
+    audit["guarantee"] = Guarantee.operational(order=2, epsilon=2.0).to_json()
+    card = model_card(released(), audit, include_measurements=True)
+    assert f"| divergence: {claim}" in card
+    assert "| epsilon: " not in card
 
 
 @pytest.mark.parametrize(

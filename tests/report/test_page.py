@@ -246,6 +246,20 @@ def test_of_a_divergence_for_one_corpus_no_epsilon_is_told() -> None:
     assert (first.name, first.value) == ("Divergence, at least", "0.13")
     assert first.against == "claimed: at most 2 nats at order 2, for this corpus"
     assert "not differential privacy" in report(audit).words
+    for ratio in audit["prediction"]["likelihood_ratio"]:
+        ratio["measure"] = "divergence"
+    html = render_report(audit, run_name=NAME)
+    for told in ("epsilon is at least", "claimed epsilon", "epsilon (nats)", "measured epsilon"):
+        assert told not in html, told
+        assert told.replace("epsilon", "divergence") in html, told
+
+
+def test_ranks_with_and_without_other_planted_secrets_are_both_told() -> None:
+    audit = sample_audit()
+    audit["exposure"]["rows"][0] |= {"rank": [707, 707], "alone": [701, 701]}
+    html = render_report(audit, run_name=NAME)
+    assert re.search(r"<td[^>]*>701</td>\s*<td[^>]*>707</td>", html)
+    assert "rank among all" in html
 
 
 def test_a_figure_explains_only_the_signs_that_it_has() -> None:

@@ -92,6 +92,7 @@ def test_numbers_below_each_other_have_equal_decimals() -> None:
     assert aligned([0.7, 0.506]) == ["0.700", "0.506"]
     assert aligned([31.2, 8]) == ["31.2", "8.0"]
     assert aligned([]) == []
+    assert aligned([1.62, 736]) == ["1.62", "736"]  # not "2" beside it
 
 
 def test_p_values() -> None:

@@ -37,7 +37,9 @@ class ExposureRow(Part):
     exposure: Measured
     public: Measured | None = None
     method: str
-    rank: tuple[int, int]
+    rank: tuple[int, int]  # among all candidates
+    alone: tuple[int, int] | None = None  # without the other inserted secrets: what exposure is of
+    raw_exposure: Measured | None = None  # of the rank among all
     positions: Count = 0
 
 

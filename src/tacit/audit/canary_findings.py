@@ -216,6 +216,8 @@ def _row(canary: CanaryExposure, public: CanaryExposure) -> dict[str, Any]:
         "public": public.exposure.to_json(),
         "method": canary.method,
         "rank": [str(canary.rank_low), str(canary.rank_high)],
+        "alone": [str(canary.alone_low), str(canary.alone_high)],
+        "raw_exposure": canary.raw_exposure.to_json(),
         "positions": canary.positions,
     }
 

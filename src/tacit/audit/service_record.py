@@ -144,7 +144,8 @@ def with_service(record: AuditRecord, kept: Sequence[ServiceRecord]) -> AuditRec
     notes = tuple(note for note in record.notes if not note.startswith((_LEFT_OUT, _STANDS)))
     alike = [one for one in kept if not _unlike(record, one)]
     if not alike:
-        told = f"{_LEFT_OUT} {_unlike(record, kept[0])} and was left out; audit the service again."
+        told = f"{_LEFT_OUT} {_unlike(record, kept[0])} and was left out; audit the Run with the service's "
+        told += "own settings, or the service again, which costs budget."
         return replace(record, notes=(*notes, told))
     contradictions = [one for one in alike if one.claim["verdict"] == "contradicted"]
     if contradictions and contradictions[0] is not alike[0]:

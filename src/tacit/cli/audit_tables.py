@@ -17,7 +17,8 @@ def show_audit(found: AuditRecord) -> None:
     rows = [
         {
             "verdict": claim.verdict,
-            "claimed_epsilon": claim.claimed_epsilon,
+            # What holds for one corpus is a divergence in nats, and no epsilon.
+            "claimed_nats" if found.guarantee["kind"] == "rop" else "claimed_epsilon": claim.claimed_epsilon,
             "shown_at_least": claim.measured_epsilon,
             "without_protection": claim.control_epsilon,
             "could_have_shown": claim.detectable_epsilon,
@@ -33,6 +34,8 @@ def show_audit(found: AuditRecord) -> None:
         title = f"Claims (confidence {found.claims[0].confidence:g})"
         console.show_rows(rows, as_json=False, name="claims", title=title)
     _show_attempts(found)
+    _show_utility(found.sections.get("utility"), found.sections.get("disparity"))
+    _show_private_answers(found.sections.get("prediction"))
     _show_exposure(found.sections.get("exposure"))
     _show_membership(found.sections.get("membership"))
     _show_completions(found.sections.get("extraction"))
@@ -57,6 +60,56 @@ def _show_attempts(found: AuditRecord) -> None:
     if rows:
         title = f"Does anything leak? A corrected p-value of at most {found.level:.4g} says so"
         console.show_rows(rows, as_json=False, name="attempts", title=title)
+
+
+def _show_utility(utility: dict[str, Any] | None, disparity: dict[str, Any] | None) -> None:
+    if utility is not None:
+        named = {"public": "the public model", "run": "this Run", "unmitigated": "without protection"}
+        rows = [
+            {"of": name, "perplexity": _interval(utility[key])}
+            for key, name in named.items()
+            if utility[key] is not None
+        ]
+        console.show_rows(rows, as_json=False, name="utility", title="Perplexity on held-out text")
+    if disparity is not None:
+        named = {"mean": "all", "top": "with most samples", "bottom": "with fewest", "gap": "gap"}
+        rows = [{"users": name, "change": _interval(disparity[key])} for key, name in named.items()]
+        title = f"Who pays: change of perplexity against {disparity['against']}"
+        console.show_rows(rows, as_json=False, name="disparity", title=title)
+
+
+def _show_private_answers(section: dict[str, Any] | None) -> None:
+    if section is None:
+        return
+    detail = section.get("detail") or {}
+    texts = {"on_canaries": "canaries", "on_held_out": "held-out text"}
+    rows = [
+        {
+            "answers_on": name,
+            "queries": losses["queries"],
+            "above_their_charge": losses["excess"],
+            "verdict": losses["verdict"],
+        }
+        for key, name in texts.items()
+        if (losses := detail.get(key)) is not None
+    ]
+    if rows:
+        title = "What answers cost, recomputed from the definition, against what was charged"
+        console.show_rows(rows, as_json=False, name="charges", title=title)
+    rows = [
+        {
+            "part": one["part"],
+            "transcripts": one["transcripts"],
+            "auc": _interval(one["auc"]),
+            f"{one['measure']}_at_least": one["epsilon_lower"],
+            "claimed": one["claimed_epsilon"],
+            "verdict": one["verdict"],
+        }
+        for one in section["likelihood_ratio"]
+    ]
+    if rows:
+        title = "The best possible attack on whether a part was there"
+        console.show_rows(rows, as_json=False, name="transcripts", title=title)
 
 
 def _show_exposure(section: dict[str, Any] | None) -> None:

@@ -215,6 +215,7 @@ def prediction(found: Prediction | None) -> Section:
                         Rung(f"Part {row.part}", row.verdict, row.claimed_epsilon, row.epsilon_lower, None)
                         for row in shown
                     ],
+                    "divergence" if differing else "epsilon",
                 ),
                 Table(
                     "Likelihood ratio of transcripts with and without a part",

@@ -48,11 +48,11 @@ class Measurement:
     hollow: bool = False
 
 
-def ladder(id: str, rungs: Sequence[Rung]) -> Markup:
-    """Claimed epsilon, the lower bound that was shown, and what could have been detected, on one axis."""
+def ladder(id: str, rungs: Sequence[Rung], measure: str = "epsilon") -> Markup:
+    """What was claimed, the lower bound that was shown, and what could have been detected, on one axis."""
     limited = any(rung.detectable is not None for rung in rungs)
     keys = [
-        Key("bar", "shown: epsilon is at least"),
+        Key("bar", f"shown: {measure} is at least"),
         *([Key("diamond", "claimed: at most")] if any(rung.claimed is not None for rung in rungs) else []),
         *([Key("unseen", "beyond what this audit can detect")] if limited else []),
     ]
@@ -61,7 +61,7 @@ def ladder(id: str, rungs: Sequence[Rung]) -> Markup:
     height = top + _ROW * len(rungs) + BELOW
     drawing = Drawing(
         id,
-        "Claimed and measured epsilon",
+        f"Claimed and measured {measure}",
         " ".join(
             f"{rung.name}: claimed {number(rung.claimed)}, shown at least {number(rung.measured)}, "
             f"detectable {number(rung.detectable)}, {rung.verdict}."
@@ -83,7 +83,7 @@ def ladder(id: str, rungs: Sequence[Rung]) -> Markup:
         else Scale.folded(min(largest, 1e8), names, RIGHT - 6)
     )
     bottom = height - BELOW
-    axes(drawing, x, None, box=(names, top, RIGHT - 6, bottom), x_label="epsilon (nats)", y_label="")
+    axes(drawing, x, None, box=(names, top, RIGHT - 6, bottom), x_label=f"{measure} (nats)", y_label="")
     for place, rung in enumerate(rungs):
         middle = top + _ROW * (place + 0.5)
         drawing.text(names - 12, middle + 4, shortened(rung.name), "row-name", "end")

@@ -19,6 +19,11 @@ HEADLINES: Mapping[str, str] = {
 }
 
 
+def measure_of(kind: str) -> str:
+    """What a claim's number is of a guarantee of this kind: what holds for one corpus has no epsilon."""
+    return "divergence" if kind == "rop" else "epsilon"
+
+
 def in_words(guarantee: Mapping[str, Any]) -> list[str]:
     """What is promised, and what that is worth at most."""
     kind, unit = guarantee["kind"], guarantee["unit"]

@@ -19,7 +19,7 @@ from tacit.audit.audit_file import Audit, parse_audit
 from tacit.errors import InputError
 from tacit.files import new_file
 from tacit.recipes import DEFAULT_MODEL
-from tacit.report.guarantee_words import HEADLINES, in_words
+from tacit.report.guarantee_words import HEADLINES, in_words, measure_of
 from tacit.report.words import clean, estimate, number, p_sentence, percent, share
 from tacit.runs import Manifest, Run
 
@@ -236,7 +236,7 @@ def _measurements(audit: Audit) -> str:
                     "largest exposure (bits)",
                     estimate(largest),
                     f"by chance below {number(null.largest_limit)} ({percent(null.confidence)}); "
-                    f"{p_sentence(audit.exposure.together.p_value)}",
+                    f"{_tested(audit.exposure.largest.adjusted)}",
                 )
             )
     if audit.membership is not None:
@@ -263,7 +263,7 @@ def _measurements(audit: Audit) -> str:
         if claim.measured_epsilon is not None:
             rows.append(
                 (
-                    f"epsilon: {claim.claim}",
+                    f"{measure_of(audit.guarantee.kind)}: {claim.claim}",
                     f"at least {number(claim.measured_epsilon)}",
                     f"claimed {number(claim.claimed_epsilon)}"
                     + (
@@ -279,6 +279,11 @@ def _measurements(audit: Audit) -> str:
         "The numbers below were measured on private text. No guarantee covers them; the operator chose to "
         "publish them.\n\n" + "\n".join(table)
     )
+
+
+def _tested(corrected: float | None) -> str:
+    """A p-value as the headline judged it: uncorrected ones would find something in every twentieth card."""
+    return "describes" if corrected is None else f"{p_sentence(corrected)} after correction"
 
 
 def _limits(audit: Audit | None) -> str:

@@ -16,7 +16,7 @@ from tacit.audit.audit_file import Audit, parse_audit
 from tacit.files import new_file
 from tacit.report import attack_sections, sections
 from tacit.report.comparison import frontier_section, own_frontier
-from tacit.report.guarantee_words import HEADLINES, in_words
+from tacit.report.guarantee_words import HEADLINES, in_words, measure_of
 from tacit.report.linkability_section import linkability
 from tacit.report.membership_section import membership
 from tacit.report.rendering import render
@@ -82,6 +82,7 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
         headline=HEADLINES[found.guarantee.kind],
         words=in_words(found.guarantee.model_dump()),
         attempts=sections.attempts(found.verdict),
+        measure=measure_of(found.guarantee.kind),
         claims_figure=sections.claims_figure(found.claims, found.guarantee.kind),
         sections=shown,
         provenance=sections.provenance(found),
@@ -106,8 +107,8 @@ def tiles(audit: Audit) -> list[Tile]:
         against = "nothing was claimed" if claimed is None else f"claimed: at most {number(claimed)}"
         if audit.guarantee.kind == "rop":
             against += f" nats at order {number(audit.guarantee.order)}, for this corpus"
-        what = "Divergence, at least" if audit.guarantee.kind == "rop" else "Epsilon, at least"
-        found.append(Tile(what, number(worst.measured_epsilon), against))
+        what = measure_of(audit.guarantee.kind).capitalize()
+        found.append(Tile(f"{what}, at least", number(worst.measured_epsilon), against))
     if audit.exposure is not None and any(row.inserted for row in audit.exposure.rows):
         largest = max(row.exposure.value for row in audit.exposure.rows if row.inserted)
         found.append(

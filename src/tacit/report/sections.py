@@ -18,6 +18,7 @@ from tacit.audit.attack_parts import Exposure
 from tacit.audit.audit_file import Audit, Claim, Disparity, Utility, VerdictPart
 from tacit.report import charts, charts_of_cost
 from tacit.report.charts import Measurement, Rung
+from tacit.report.guarantee_words import measure_of
 from tacit.report.words import (
     NOTHING,
     duration,
@@ -125,7 +126,7 @@ def claims_figure(claims: Sequence[Claim], kind: str = "dp") -> Figure | None:
         if any(value(claim) != NOTHING for _, claim in numbered)
     }
     table = Table(
-        "Claimed and measured epsilon",
+        f"Claimed and measured {measure_of(kind)}",
         ("claim", *known, "verdict"),
         tuple(
             (f"{place}. {claim.claim}", *(value(claim) for value in known.values()), claim.verdict)
@@ -136,7 +137,7 @@ def claims_figure(claims: Sequence[Claim], kind: str = "dp") -> Figure | None:
     return Figure(
         "claims-figure",
         "What was claimed, and what was shown",
-        charts.ladder("claims-figure", rungs),
+        charts.ladder("claims-figure", rungs, measure_of(kind)),
         table,
         plain(list(claims)),
         _reading([claim for _, claim in numbered], kind),
@@ -289,7 +290,7 @@ def exposure(found: Exposure | None, level: float = 0.05) -> Section:
             f"{row.repetitions}" if row.inserted else "not inserted",
             estimate(row.exposure),
             estimate(row.public),
-            f"{row.rank[0]:,}" if row.rank[0] == row.rank[1] else f"{row.rank[0]:,} to {row.rank[1]:,}",
+            *(NOTHING if rank is None else _ranks(rank) for rank in (row.alone, row.rank)),
             row.method,
         )
         for row in found.rows
@@ -321,9 +322,21 @@ def exposure(found: Exposure | None, level: float = 0.05) -> Section:
         charts.exposure_by_repetition("exposure-figure", found),
         Table(
             "Every canary",
-            ("canary", "times inserted", "exposure (bits)", "before training", "rank", "method"),
+            (
+                "canary",
+                "times inserted",
+                "exposure (bits)",
+                "before training",
+                "rank",
+                "rank among all",
+                "method",
+            ),
             rows,
-            methods(row.exposure for row in found.rows),
+            (
+                "Exposure is of the rank without the other inserted secrets behind the same words; the rank "
+                "among all counts them, too.",
+                *methods(row.exposure for row in found.rows),
+            ),
         ),
         plain(found),
         f"Ranked by {found.score}; {found.positions:,} positions were computed"
@@ -337,6 +350,11 @@ def exposure(found: Exposure | None, level: float = 0.05) -> Section:
         "the largest is compared with the lighter one.",
     )
     return Section(section_id, title, tuple(sentences), (figure,), (levels,) if found.per_repetition else ())
+
+
+def _ranks(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def disparity(found: Disparity | None) -> Section:

@@ -111,9 +111,10 @@ def interval(measured: Estimate, text: Callable[[float], str] | None = None) -> 
 
 
 def aligned(values: Sequence[float]) -> list[str]:
-    """Numbers that stand below each other, with as many decimals each."""
-    largest = max((abs(value) for value in values), default=0.0)
-    if not 1e-3 <= largest < 1e7:
+    """Numbers that stand below each other, with as many decimals each where that rounds none of them away."""
+    sizes = [abs(value) for value in values if value]
+    largest, least = max(sizes, default=0.0), min(sizes, default=0.0)
+    if not 1e-3 <= largest < 1e7 or least < largest / 30:
         return [number(value) for value in values]
     places = max(0, 2 - math.floor(math.log10(largest)))
     return [_fixed(value, places) for value in values]

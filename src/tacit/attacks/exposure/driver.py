@@ -81,11 +81,10 @@ class ExposureSettings:
 
     def __post_init__(self) -> None:
         Rule(self.score)
-        if self.budget < 1 or self.samples < 1 or (self.rows is not None and self.rows < 1):
-            raise InputError(
-                f"Expected budget={self.budget}, samples={self.samples} and rows={self.rows} >= 1, "
-                "e.g. 20000, 2000 and 512."
-            )
+        if self.budget < 1:
+            raise InputError(f"budget={self.budget}: so few positions rank nothing; take 20000, e.g.")
+        if self.samples < 1 or (self.rows is not None and self.rows < 1):
+            raise InputError(f"Expected samples={self.samples} and rows={self.rows} >= 1, e.g. 2000 and 512.")
         if not 0 < self.confidence < 1:
             raise InputError(f"Expected 0 < confidence={self.confidence} < 1, e.g. 0.95.")
         if self.check not in ("every", "scored"):

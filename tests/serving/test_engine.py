@@ -362,7 +362,7 @@ def test_a_counted_budget_is_not_ended_early_by_a_larger_price(place: NewPlace) 
         # While it runs nothing is looked at again: what is left ends as every budget does.
         service.books.choice = replace(service.books.choice, target=0.5)
         service.books.shut()
-        assert service.books.reopen() is None
+        assert eventually(lambda: service.books.is_open)
 
 
 def test_what_is_left_at_the_end_of_a_counted_budget_keeps_no_service_from_starting(place: NewPlace) -> None:

@@ -139,8 +139,10 @@ def test_terms_that_nothing_could_answer_from_are_refused(tacit: Tacit, ensemble
         refused = tacit("ledger", "init", ensemble, "--epsilon", "1", "--mechanism", mechanism)
         assert (refused.code, "tacit serve answers by certified" in refused.err) == (2, True)
     for mechanism in ("submix", "submix-guarded"):
-        refused = tacit("ledger", "init", "runs/single", "--epsilon", "1", "--mechanism", mechanism)
+        options = ("--epsilon", "1", "--mechanism", mechanism, "--ledger", "books/a.db")
+        refused = tacit("ledger", "init", "runs/single", *options)
         assert refused.code == 2
+        assert not Path("books").exists(), "a refusal leaves no ledger behind"
         assert "or open the domain by certified or individual mixing" in " ".join(refused.err.split())
     assert tacit("ledger", "init", ensemble, "--epsilon", "1", "--mechanism", "submix-guarded").code == 0
     refused = tacit("ledger", "attach", "runs/single", "--repartition")

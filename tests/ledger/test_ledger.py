@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import sqlite3
@@ -15,7 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import apsw
 import psycopg
 import pytest
 
@@ -475,6 +478,22 @@ class TestAnchor:
                 ledger.store.backup(copy)
         assert [path.name for path in copy.parent.iterdir()] == ["copy.db"], "nothing else is left"
         assert copy.stat().st_mode & 0o777 == 0o600
+
+    def test_a_copy_that_cannot_be_made_says_why_and_leaves_nothing(
+        self, tmp_path: Path, anchor: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Ledger.open(str(tmp_path / "ledger.db"), anchor=anchor, create=True) as ledger:
+            ledger.create(people(), FIRST)
+            (tmp_path / "file").write_text("")
+            with pytest.raises(InputError, match="Cannot create the folder"):
+                ledger.store.backup(tmp_path / "file" / "copy.db")
+            for problem in (OSError(errno.ENOSPC, "No space left on device"), apsw.FullError("full")):
+                monkeypatch.setattr("tacit.ledger.sqlite_store.sync", Mock(side_effect=problem))
+                with pytest.raises(EnvironmentProblem, match=r"to .*copy.db \(.*full|No space.*\)") as found:
+                    ledger.store.backup(tmp_path / "copy.db")
+                assert not isinstance(found.value, LedgerUnavailable), "the ledger itself has not failed"
+            assert not list(tmp_path.glob("*copy*"))
+            assert tokens(ledger, draw(0, 0.1, 0.1))
 
     def test_an_older_ledger_cannot_start(self, copied: tuple[Path, Path], anchor: Path) -> None:
         """I8."""

@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ import pytest
 import scipy.stats
 import torch
 
-from tacit.errors import LedgerUnavailable
-from tacit.ledger import OPERATOR, Access, Decided, Ledger, verify
+from tacit.errors import InputError, LedgerUnavailable
+from tacit.ledger import OPERATOR, Access, Decided, Draw, Ledger, verify
 from tacit.ledger.entries import unpacked
 from tacit.mechanisms import Decoding
 from tacit.mechanisms.choice import MechanismChoice
 from tacit.models.tokenizer import PublicTokenizer
 from tacit.prediction import Drawing, Drawn
+from tacit.prediction.accounts import model_of
 from tacit.privacy.filter import NANO
+from tacit.runs import Run
 from tacit.serving.books import Books
 from tacit.serving.engine import Text
 from tacit.serving.problems import Problem
@@ -332,6 +335,61 @@ def test_a_certified_budget_pays_for_exactly_its_number_of_answers(place: NewPla
     assert all(spent <= budget for spent, budget in zip(balance.spent, balance.budget, strict=True))  # I2
 
 
+def booked_once(where: Place, mechanism: str, price: float) -> None:
+    """One answer at a price."""
+    model = model_of(Run.open(where.run))
+    with where.opened() as ledger:
+        draws = [Draw("earlier", 0, TENANT, [price] * model.parts, 1, 2)]
+        ledger.answer("people", draws, model=model.fingerprint, mechanism=mechanism, order=2.0)
+
+
+def test_a_counted_budget_is_not_ended_early_by_a_larger_price(place: NewPlace) -> None:
+    """E.g. of somebody who forgets --queries: what is left would never be spent."""
+    where = place("certified", epsilon=2.0)
+    with where.opened() as ledger:
+        ledger.book_training("people", 1.9985, "weights")
+    with pytest.raises(InputError, match=r"0.0015 nats left, .* target=0.001953125 .*; .*--target 0.0015"):
+        where.idle_service()
+    booked_once(where, "certified", 0.0002)
+    with pytest.raises(InputError, match=r"0.0013 nats left, .*--target 0.0002"):
+        where.idle_service()
+    with where.opened() as ledger:
+        verify(ledger, "people")
+        assert ledger.balance("people").private_answers == 1, "nothing was booked, and nothing is held"
+    with where.service(queries=10_000) as service:
+        answers(service, question(service, max_tokens=4))
+        assert service.books.booked.private_answers == 5
+        # While it runs nothing is looked at again: what is left ends as every budget does.
+        service.books.choice = replace(service.books.choice, target=0.5)
+        service.books.shut()
+        assert eventually(lambda: service.books.is_open)
+
+
+def test_what_is_left_at_the_end_of_a_counted_budget_keeps_no_service_from_starting(place: NewPlace) -> None:
+    """Budgets are seldom whole multiples of a price; after the last answer less than one is left."""
+    where = place("certified", epsilon=1.0)
+    with where.service(queries=3) as service:
+        answers(service, question(service, max_tokens=3))
+        assert not service.books.booked.stopped
+        assert min(service.books.booked.left) == 1
+    for queries in (3, 1):
+        with where.service(queries=queries):
+            pass
+    with where.service(queries=3) as service:
+        answers(service, question(service))
+        assert service.books.booked.stopped
+    with where.service(queries=1):
+        pass
+
+
+@pytest.mark.parametrize("mechanism", ["submix-guarded", "submix", "individual"])
+def test_where_spending_is_private_a_start_does_not_depend_on_it(place: NewPlace, mechanism: str) -> None:
+    where = place(mechanism, epsilon=2.0)
+    booked_once(where, mechanism, 1.9999)
+    with where.service(queries=1) as service:
+        assert [text for _, (text, *_) in answers(service, question(service))]
+
+
 @pytest.mark.parametrize("mechanism", ["submix-guarded", "submix"])
 def test_after_stop_the_same_work_is_done_and_the_public_model_answers(
     place: NewPlace, mechanism: str, monkeypatch: pytest.MonkeyPatch
@@ -361,11 +419,7 @@ def test_after_stop_the_same_work_is_done_and_the_public_model_answers(
 
     monkeypatch.setattr(Drawing, "draw", counted)
     where = place(mechanism, epsilon=2e-4)
-    with (
-        where.service(target=1.0, guard=1.0)
-        if mechanism == "submix-guarded"
-        else where.service(target=1.0) as service
-    ):
+    with where.service(queries=1) as service:
         answers(service, *(question(service, max_tokens=8) for _ in range(3)))
     with where.opened() as ledger:
         rows = booked(ledger)
@@ -379,7 +433,7 @@ def test_after_stop_the_same_work_is_done_and_the_public_model_answers(
     assert [token for _, kind, token, _ in rows if kind == "public"] == drawn[stop:]
     assert set(counts) == {2}
     # And after a restart.
-    with where.service(target=1.0) as service:
+    with where.service(queries=1) as service:
         answers(service, question(service))
     with where.opened() as ledger:
         assert {kind for _, kind, _, _ in booked(ledger)[len(rows) :]} == {"public"}
@@ -388,7 +442,7 @@ def test_after_stop_the_same_work_is_done_and_the_public_model_answers(
 def test_individual_budgets_fade_and_are_never_passed(place: NewPlace) -> None:
     """Texts of one step are mixed one after the other, each within what those before it leave."""
     where = place("individual", epsilon=3e-4)
-    with where.service(target=1e-3, slots=4) as service:
+    with where.service(queries=1, slots=4) as service:
         answers(service, *(question(service, max_tokens=10) for _ in range(4)))
     with where.opened() as ledger:
         verify(ledger, "people")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import os
 import re
@@ -29,7 +30,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from tacit.errors import BudgetExceeded, LedgerRefused, LedgerUnavailable, Tampered
-from tacit.ledger import Access, Decided, Domain, Ledger
+from tacit.ledger import Access, Decided, Domain, Ledger, verify
 from tacit.models.tokenizer import PublicTokenizer
 from tacit.prediction.accounts import model_of
 from tacit.runs import Run
@@ -38,6 +39,7 @@ from tacit.serving.api import public_app
 from tacit.serving.problems import Problem
 from tacit.serving.requests import REFUSED, ChatRequest, CompletionRequest
 from tacit.serving.service import Question, Service
+from tests.ledger.conftest import new_database
 from tests.serving.conftest import PROMPT, TENANT, NewPlace, Place, Server, serving
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -1405,6 +1407,7 @@ def test_a_page_of_another_site_cannot_write_to_the_admin_port(server: Server, o
         refused(stranger.post("/admin/keys", json={"tenant": "evil"}), 403, "wrong_origin")
         refused(stranger.delete("/admin/keys/x"), 403, "wrong_origin")
         refused(stranger.post("/admin/verify"), 403, "wrong_origin")
+        refused(stranger.post("/admin/backup"), 403, "wrong_origin")
     assert spent(server) == before
     same = httpx.post(f"{server.admin}/admin/verify", headers={"origin": server.admin})
     assert (same.status_code, same.json()["verified"]) == (200, True)
@@ -1442,6 +1445,7 @@ def test_a_host_or_origin_that_cannot_be_read_is_refused(server: Server, headers
         ("GET", "/admin/nothing", None, 404, "not_found"),
         ("GET", "/openapi.json", None, 404, "not_found"),
         ("GET", "/admin/verify", None, 405, "method_not_allowed"),
+        ("GET", "/admin/backup", None, 405, "method_not_allowed"),
     ],
 )
 def test_the_admin_port_refuses_in_the_same_shape(
@@ -1475,6 +1479,56 @@ def test_the_operators_own_question_is_charged_to_the_operator(server: Server) -
     assert tokens_used(server) == before
 
 
+def test_the_ledger_is_backed_up_while_answers_go_on(place: NewPlace, tmp_path: Path) -> None:
+    opened = place()
+    with opened.service() as service, listening(admin_app(service)) as url:
+        ask: dict[str, Any] = {"json": {"prompt": PROMPT, "max_tokens": 20}, "timeout": 60}
+        assert httpx.post(f"{url}/try", **ask).status_code == 200
+        at_least = service.books.booked.entries
+        with ThreadPoolExecutor(2) as pool:
+            running = [pool.submit(httpx.post, f"{url}/try", **ask) for _ in range(2)]
+            made = [httpx.post(f"{url}/admin/backup", timeout=60) for _ in range(3)]
+            assert {one.result().status_code for one in running} == {200}
+        at_most = service.books.booked.entries
+        copies = [Path(one.raise_for_status().json()["backup"]) for one in made]
+        assert len(set(copies)) == 3, "none takes another's place"
+        assert {copy.parent for copy in copies} == {Path(opened.ledger).parent}
+        for copy in copies:
+            assert copy.name.startswith(Path(opened.ledger).name + ".backup-")
+            assert copy.stat().st_mode & 0o777 == 0o600
+            with Ledger.open(str(copy), anchor=tmp_path / f"{copy.name}.anchor", new_anchor=True) as ledger:
+                entries = verify(ledger, "people").entries - 1  # that of the new anchor
+            assert at_least <= entries <= at_most
+        assert httpx.post(f"{url}/admin/verify", timeout=60).json()["verified"]
+
+
+def test_a_backup_that_cannot_be_made_is_a_sentence_and_ends_nothing(
+    place: NewPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = place()
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with opened.service() as service, listening(admin_app(service)) as url, httpx.Client(**HOOKS) as web:
+        with monkeypatch.context() as patch:
+            patch.setattr("tacit.ledger.sqlite_store.sync", full)
+            error = refused(web.post(f"{url}/admin/backup"), 507, "backup_failed")
+        assert "No space left on device" in error["message"]
+        assert opened.ledger in error["message"]
+        assert service.books.is_open, "a copy that fails is no failure of the ledger"
+        assert not list(Path(opened.ledger).parent.glob("*backup-*"))
+        assert httpx.post(f"{url}/try", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200
+
+
+def test_a_backup_of_postgresql_is_left_to_its_own_tools(place: NewPlace, postgres: str) -> None:
+    opened = place(ledger=new_database(postgres))
+    with opened.service() as service, listening(admin_app(service)) as url, httpx.Client(**HOOKS) as web:
+        error = refused(web.post(f"{url}/admin/backup"), 400, "invalid_value")
+        assert "pg_dump --schema=" in error["message"]
+        assert service.books.is_open
+
+
 def basic(password: str, scheme: str = "Basic") -> dict[str, str]:
     return {"authorization": f"{scheme} {base64.b64encode(f'operator:{password}'.encode()).decode()}"}
 
@@ -1500,6 +1554,7 @@ def test_an_admin_port_with_a_password_needs_it(counted: Server, headers: dict[s
             refused(response, 401, "invalid_password")
             assert response.headers["www-authenticate"].startswith("Basic ")
         refused(stranger.post("/try", json={"prompt": PROMPT}), 401, "invalid_password")
+        refused(stranger.post("/admin/backup"), 401, "invalid_password")
 
 
 def test_an_admin_port_with_a_password_opens_with_it(counted: Server) -> None:
@@ -1604,6 +1659,7 @@ def test_what_was_paid_for_is_told_again_whatever_the_quota_is_now(
                 assert (again.status_code, again.content) == (200, first.content)
                 error = refused(web.post(COMPLETIONS, json=asked), 429, "tenant_quota_exceeded")
                 assert f"and {left} are left of the quota{reserved};" in error["message"]
+                assert ("lower max_tokens" in error["message"]) == (left > 0), "below 0 is nothing"
             hold.gate.set()
             assert running.result().status_code == 200
 
@@ -1657,7 +1713,9 @@ def test_a_counted_budget_may_be_an_error_when_it_is_gone(counted: Server) -> No
         for path in BOTH:
             for stream in (False, True):
                 response = post(web, path, body_for(path, counted.model, stream=stream))
-                assert "0 more" in refused(response, 429, "privacy_budget_exhausted")["message"]
+                message = refused(response, 429, "privacy_budget_exhausted")["message"]
+                assert "the privacy budget is used up" in message
+                assert "lower" not in message, "which would not help"
                 assert response.headers["x-should-retry"] == "false"
         # What was paid for is still there.
         assert web.post(COMPLETIONS, json=asked, headers=headers).content == first.content

@@ -434,8 +434,8 @@ def test_the_page_makes_sense_without_eyes(opened: NewPage, server: Server) -> N
 
 @pytest.fixture
 def used_up(place: NewPlace) -> Iterator[Server]:
-    """A service whose first answer costs more than there is."""
-    with serving(place("submix", epsilon=1e-6), "--target", "1") as found:
+    """A service whose first answers cost more than there is."""
+    with serving(place("submix", epsilon=1e-6), "--queries", "1") as found:
         ask(found, tokens=16)
         yield found
 

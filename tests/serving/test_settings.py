@@ -65,6 +65,21 @@ def test_a_price_is_a_finite_number_above_0(target: float) -> None:
         Settings(target=target).choice(domain())
 
 
+@pytest.mark.parametrize("mechanism", [name for name, rule in RULES.items() if rule.served])
+def test_no_answer_may_cost_more_than_the_whole_budget(mechanism: str) -> None:
+    with pytest.raises(InputError, match=r"target=3.0: .* budget of domain people \(epsilon=2.0\)"):
+        Settings(target=3.0).choice(domain(mechanism))
+    assert Settings(target=2.0).choice(domain(mechanism)).target == 2.0
+
+
+def test_nor_may_a_guard_be_above_it() -> None:
+    for guard in (3.0, float("inf")):
+        with pytest.raises(InputError, match=f"guard={guard}: .* budget of domain people"):
+            Settings(guard=guard).choice(domain("submix-guarded"))
+    assert Settings(guard=2.0).choice(domain("submix-guarded")).guard == 2.0
+    assert Settings(queries=1).choice(domain("submix-guarded")).guard == 2.0, "16 times the price is above it"
+
+
 def test_no_request_may_ask_for_more_than_ever_fits() -> None:
     assert Settings(slots=1, waiting=2).fitting_choices == 3
     assert Settings().fitting_choices == 4

@@ -88,6 +88,7 @@ def init(
     opened, model = _opened(run)
     name = domain or model.name
     account = ledgers.Domain(name, order, model.parts, model.partition, epsilon, mechanism, model.unit)
+    account.check_first(model)  # before a ledger is made for it
     with open_ledger(ledger, anchor, create=True) as book:
         book.create(account, model)
         _tell_run(opened, name, book)

@@ -37,7 +37,8 @@ def serve(
     guard: Annotated[
         float | None,
         typer.Option(
-            help="submix-guarded: no answer costs a part more; default: 16 times the price.",
+            help="submix-guarded: no answer costs a part more; default: 16 times the price, at most the "
+            "budget.",
             show_default=False,
         ),
     ] = None,

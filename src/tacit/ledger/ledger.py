@@ -25,7 +25,7 @@ from typing import Any
 from tacit.errors import BudgetExceeded, InputError, LedgerUnavailable, Tampered
 from tacit.ledger.book import Book
 from tacit.ledger.decisions import Answer, Balance, Decided, Draw, decide, new_entry, now
-from tacit.ledger.entries import GENESIS
+from tacit.ledger.entries import GENESIS, unpacked
 from tacit.ledger.history import events
 from tacit.ledger.people import People
 from tacit.ledger.terms import Domain, Model
@@ -42,9 +42,7 @@ class Ledger(Book):
     def create(self, domain: Domain, model: Model) -> None:
         """Open an account for a set of people, with the ensemble that will answer."""
         budget = nano_budget(domain.epsilon)
-        if (model.parts, model.partition, model.unit) != (domain.parts, domain.partition, domain.unit):
-            raise InputError("A domain begins with the partition of its first ensemble.")
-        domain.check_halves(model, instead=", or open the domain by certified or individual mixing")
+        domain.check_first(model)
         self._remember()  # before and after: where no anchor can be written, nothing is booked
         with self.writing():
             if self.store.run("SELECT 1 FROM domain WHERE id = ?", (domain.id,)):
@@ -274,6 +272,14 @@ class Ledger(Book):
             entry = new_entry(domain, "training", len(balance.spent), note=note)
             self._append(domain, [replace(entry, charges=(charge,) * len(balance.spent))])
         self._remember()
+
+    def last_charge(self, domain: str) -> int | None:
+        """What the last private answer cost the part that paid most, in billionths. Sensitive."""
+        found = self.store.run(
+            "SELECT charges FROM entry WHERE domain = ? AND kind = 'token' ORDER BY seq DESC LIMIT 1",
+            (domain,),
+        )
+        return max(unpacked(bytes(found[0][0]))) if found else None
 
     def tokens_of(self, domain: str, request: str) -> list[int]:
         """What a request has been answered so far, in order."""

@@ -208,17 +208,26 @@ class SQLiteConnection:
         """SQLite's own copy, which is one file and whole."""
         refuse_existing(path)
         make_parent(path)
+        with self._errors():
+            try:
+                self._copy(path)
+            except (OSError, apsw.Error) as problem:  # of the copy: the ledger itself has not failed
+                reason = (problem.strerror if isinstance(problem, OSError) else None) or problem
+                raise EnvironmentProblem(
+                    f"{self.name} cannot be copied to {path} ({reason}); make room or choose another place."
+                ) from None
+
+    def _copy(self, path: Path) -> None:
         # Under another name until it is whole: a killed backup must not look like one.
         with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as place:
             partial = Path(place) / path.name
             os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE))
-            with self._errors():
-                copy = apsw.Connection(str(partial))
-                try:
-                    with copy.backup("main", self._open, "main") as running:
-                        running.step()
-                finally:
-                    copy.close()
+            copy = apsw.Connection(str(partial))
+            try:
+                with copy.backup("main", self._open, "main") as running:
+                    running.step()
+            finally:
+                copy.close()
             sync(partial)
             refuse_existing(path)
             partial.rename(path)

@@ -83,6 +83,12 @@ class Domain:
         """How its answers are paid for."""
         return RULES[self.mechanism]
 
+    def check_first(self, model: Model) -> None:
+        """Refuse an ensemble that the account cannot begin with."""
+        if (model.parts, model.partition, model.unit) != (self.parts, self.partition, self.unit):
+            raise InputError("A domain begins with the partition of its first ensemble.")
+        self.check_halves(model, instead=", or open the domain by certified or individual mixing")
+
     def check_halves(self, model: Model, *, instead: str = "") -> None:
         """Refuse an ensemble that could never answer from here; ``instead``: what else may be done."""
         if self.rule.halves and not model.halves:

@@ -28,8 +28,8 @@ def verify(ledger: Ledger, domain: str, progress: Progress | None = None) -> Ver
     """Check one domain from its first entry to its head; `Tampered` names the first entry that is wrong.
 
     Numbers without a gap, every hash over the one before, terms, models and balances equal to what the
-    entries add up to, nothing charged after a stop. Answers may go on meanwhile. A chain that was rewritten
-    as a whole is found by the anchor only.
+    entries add up to, no private answer after a stop (what else is released may still be booked). Answers
+    may go on meanwhile. A chain that was rewritten as a whole is found by the anchor only.
     """
     progress = progress or Silent()
     ledger.domain(domain)

@@ -14,7 +14,8 @@ from pathlib import Path
 from tacit.errors import InputError, IntegrityError, LedgerUnavailable, TacitError
 from tacit.ledger import Balance, Decided, Domain, Draw, Ledger, Model, Session, statement
 from tacit.privacy import Guarantee
-from tacit.serving.settings import Settings
+from tacit.privacy.filter import NANO, nano
+from tacit.serving.settings import Settings, price_of
 
 PATIENCE_SECONDS = 10.0  # no step takes so long with a ledger that works
 _LOOK_SECONDS = 0.2
@@ -54,6 +55,7 @@ class Books:
         self._open()
         try:
             self.choice = settings.choice(self.account)
+            self._refuse_an_early_end()
         except BaseException:
             self.close()
             raise
@@ -216,6 +218,27 @@ class Books:
         with contextlib.suppress(TacitError, OSError):
             failed[0].store.close()  # not ledger.close(): a ledger that failed must not move its anchor
         self.when_shut()
+
+    def _refuse_an_early_end(self) -> None:
+        """Refuse a price that would stop a counted domain at once, while the last price still could be paid.
+
+        Only at the start, and only where the budget is counted: there all of this is public, and elsewhere
+        nobody may learn it. What is left by the last price alone is the end of most budgets, and no mistake.
+        """
+        if self.account.rule.spending != "counted" or self.booked.stopped:
+            return
+        left = min(self.booked.left)
+        if left >= nano(self.choice.target):
+            return
+        with self.using() as ledger:
+            payable = ledger.last_charge(self.account.id)
+        if left < (payable or 1):
+            return
+        raise InputError(
+            f"Domain {self.account.id} has {left / NANO} nats left, and the first question at the price of "
+            f"target={self.choice.target} (epsilon/queries, where none is given) would stop it for good; "
+            f"give a price that it pays for, e.g. --target {price_of(payable or left)}."
+        )
 
     def _open(self) -> None:
         ledger = Ledger.open(self._url, anchor=self._anchor)

@@ -99,12 +99,12 @@ def far_too_long(characters: int, context: int) -> Problem:
 
 def quota(left: int, reserved: int, wanted: int) -> Problem:
     """A tenant's tokens do not suffice; those reserved come back where answers end early."""
+    lower = f"lower max_tokens{_or_wait(left, wanted)} or " if left else ""
     return Problem(
         429,
         "tenant_quota_exceeded",
         f"The request may need {wanted:,} tokens, and {left:,} are left of the quota"
-        f"{_reserved(reserved, left)}; lower max_tokens{_or_wait(left, wanted)} or ask the operator for "
-        "more.",
+        f"{_reserved(reserved, left)}; {lower}ask the operator for more.",
         kind="insufficient_quota",
         headers=_LATER if wanted <= left else _NEVER_RETRY,
     )
@@ -112,11 +112,15 @@ def quota(left: int, reserved: int, wanted: int) -> Problem:
 
 def exhausted(left: int, reserved: int, wanted: int) -> Problem:
     """A counted budget does not pay for the request: all numbers are public."""
+    known = (
+        f"pays for {left:,} more{_reserved(reserved, left)}; lower max_tokens{_or_wait(left, wanted)}"
+        if left
+        else "is used up"
+    )
     return Problem(
         429,
         "privacy_budget_exhausted",
-        f"The request may need {wanted:,} private tokens, and the privacy budget pays for {left:,} more"
-        f"{_reserved(reserved, left)}; lower max_tokens{_or_wait(left, wanted)}.",
+        f"The request may need {wanted:,} private tokens, and the privacy budget {known}.",
         kind="insufficient_quota",
         headers=_LATER if wanted <= left else _NEVER_RETRY,
     )

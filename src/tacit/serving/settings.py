@@ -29,7 +29,8 @@ class Settings:
 
     queries         answers that the budget is meant for: the price of one follows from it
     target          the price itself (SubMix: how far apart the halves may be), in nats; None: from queries
-    guard           what a query may cost a part at most (`submix-guarded`); None: 16 times the price
+    guard           what a query may cost a part at most (`submix-guarded`); None: 16 times the price, or the
+                    whole budget where that is less
     cap             no part weighs more; None: the mechanism's own choice
     on_exhausted    what a request gets when a counted budget is used up; SubMix never tells
     slots           texts that are written at the same time
@@ -93,16 +94,21 @@ class Settings:
                 "text; only certified mixing has a public counter."
             )
         price = self._price(account)
+        if price > account.epsilon:
+            raise _above_the_budget("target", price, account)
         guarded = account.mechanism == "submix-guarded"
         if self.guard is not None and not guarded:
             raise InputError(
                 f"guard is for domains of submix-guarded, not of {account.mechanism}; leave it out."
             )
+        if self.guard is not None and self.guard > account.epsilon:
+            raise _above_the_budget("guard", self.guard, account)
+        usual = min(_GUARD_TIMES * price, account.epsilon)
         return MechanismChoice(
             name=_MECHANISMS[account.mechanism],
             order=account.order,
             target=price,
-            guard=(_GUARD_TIMES * price if self.guard is None else self.guard) if guarded else None,
+            guard=(usual if self.guard is None else self.guard) if guarded else None,
             cap=self.cap,
         )
 
@@ -117,7 +123,20 @@ class Settings:
             raise InputError(
                 f"epsilon={account.epsilon:g} does not pay for {self.queries:,} answers; ask for fewer."
             )
-        price = units / NANO
-        while nano(price) > units:  # the quotient was rounded up
-            price = math.nextafter(price, 0.0)
-        return price
+        return price_of(units)
+
+
+def price_of(units: int) -> float:
+    """So many billionths as a price, which costs no more than they are."""
+    price = units / NANO
+    while nano(price) > units:  # the quotient was rounded up
+        price = math.nextafter(price, 0.0)
+    return price
+
+
+def _above_the_budget(name: str, value: float, account: Domain) -> InputError:
+    # Else the first question could stop a domain for good, with everything unspent.
+    return InputError(
+        f"{name}={value}: no answer may cost more than the whole budget of domain {account.id} "
+        f"(epsilon={account.epsilon}); give less, or leave {name} out."
+    )

@@ -61,7 +61,8 @@ BLOCKS = {  # by a command that no other block has
 SMALLER = {
     "--users 50 --dialogues 4": "--users 24 --dialogues 1",
     "--queries 256": "--queries 64 --block-size 32 --max-blocks 4",
-    "--length 4": "--length 2",
+    "--users 12 --ladder 1,12 --length 3": "--users 4 --ladder 1,12 --length 2",
+    "--documents 100": "--documents 10 --lines 10 --authors 0 --real none",
     "--users 60": "--users 9",
 }
 FEWER = ("training.max_steps=1", "training.block_size=64", "training.batch_size=1")
@@ -101,6 +102,7 @@ def make_dialogues(tacit: Tacit) -> None:
 def test_every_block_of_commands_is_run() -> None:
     trains = [text for text in fenced("console") if "tacit train" in text]
     assert [any(sign in text for text in trains) for sign in BLOCKS.values()] == [True] * len(trains)
+    assert [large for large in SMALLER if large not in README] == []
 
 
 @pytest.mark.slow

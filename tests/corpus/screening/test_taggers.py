@@ -307,6 +307,35 @@ def test_no_spacy_model_is_taken_by_its_name(
         PresidioScorer.with_model(Path("en_core_web_sm"))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_folder_named_like_a_package_does_not_import_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spaCy asks for an installed package of that name first, and only then looks for the folder."""
+    import spacy
+
+    package = tmp_path / "site" / "en_core_web_sm"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('the package was imported')\n")
+    about = tmp_path / "site" / "en_core_web_sm-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: en_core_web_sm\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+    spacy.blank("en").to_disk("en_core_web_sm")
+    assert spacy.util.is_package("en_core_web_sm")
+    configuration = tmp_path / "presidio.yaml"
+    engine = _engine_of("spacy", "en_core_web_sm") | {"supported_languages": ["en"]}
+    configuration.write_text(yaml.safe_dump(engine))
+    for built in (
+        PresidioScorer.with_model(Path("en_core_web_sm")),
+        PresidioScorer.from_configuration(configuration),
+    ):
+        assert {found.label for found in built.score(["write to jane.doe@example.com"])[0]} >= {
+            "EMAIL_ADDRESS"
+        }
+
+
 def test_presidio_is_known_by_what_is_in_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by their names: a calibration of another model or configuration must not pass for this one's."""
     monkeypatch.setattr("presidio_analyzer.AnalyzerEngineProvider.create_engine", lambda _: _Engine())

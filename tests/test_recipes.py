@@ -210,7 +210,10 @@ def test_an_ensemble_has_the_documented_defaults() -> None:
     ("overrides", "sentence"),
     [
         (["method=submix"], "needs 'training.max_steps', the public number of steps"),
-        (["ensemble.parts=2"], "the section 'ensemble' is for method 'submix', not 'finetune'; remove it"),
+        (
+            ["ensemble.parts=2"],
+            "the section 'ensemble' is for method 'submix', not 'finetune'; remove it (ensemble=null)",
+        ),
         ([*SUBMIX, "ensemble.parts=0"], "'ensemble.parts'=0 cannot be used: expected a number of at least 1"),
         ([*SUBMIX, "ensemble.parts=99999"], "expected a number of at most 10000"),
         ([*SUBMIX, "ensemble.part=2"], "unknown key 'ensemble.part'; did you mean 'parts'?"),
@@ -265,6 +268,14 @@ def test_private_methods_have_the_documented_defaults() -> None:
         assert Recipe.model_validate(recipe.to_json()) == recipe
 
 
+def test_the_baselines_of_a_crt_recipe_are_its_overrides() -> None:
+    """As the guide has them: the same file, without the sections that are not theirs."""
+    crt = parse_recipe(MINIMAL, [*CRT, "confidentiality.gamma=0.1", "public_phase.batch_size=2"]).to_json()
+    plain = ["confidentiality=null", "public_phase=null"]
+    assert parse_recipe(crt, ["method=dpsgd", *plain]).privacy is not None
+    assert parse_recipe(crt, ["method=finetune", "privacy=null", *plain]).privacy is None
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
@@ -290,6 +301,19 @@ def test_private_methods_have_the_documented_defaults() -> None:
         ([*CRT, "corpus.blocks=8"], "'corpus.blocks' tears data points and users"),
         ([*CRT, "corpus.screened=false"], "method 'crt' learns from what tacit corpus screen wrote"),
         ([*CRT, "privacy.adjacency=add-remove"], "which is 'replace-one'; remove privacy.adjacency"),
+        (
+            [*CRT, "privacy.examples=3000"],
+            "of method 'crt' is known without a statement: replacing a secret does not change it; remove "
+            "privacy.examples",
+        ),
+        (
+            [*CRT, "confidentiality.gamma=0.1", "method=finetune"],
+            "remove it (privacy=null confidentiality=null) or set method=dpsgd",
+        ),
+        (
+            [*CRT, "confidentiality.gamma=0.1", "public_phase.batch_size=2", "method=dpsgd"],
+            "remove it (confidentiality=null public_phase=null) or set method=crt",
+        ),
         ([*CRT, "privacy.unit=user"], "protects secrets in data points, not users; remove privacy.unit"),
         ([*CRT, "confidentiality.gamma=1.5"], "expected a number of at most 1"),
         (
@@ -349,7 +373,10 @@ def test_regularisation_has_the_documented_defaults() -> None:
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["regularisation.lambda=1"], "is for method 'adversarial' or 'triplet', not 'finetune'; remove it"),
+        (
+            ["regularisation.lambda=1"],
+            "is for method 'adversarial' or 'triplet', not 'finetune'; remove it (",
+        ),
         ([*TRIPLET, "regularisation.lamda=1"], "unknown key 'regularisation.lamda'; did you mean 'lambda'?"),
         ([*TRIPLET, "regularisation.weight=1"], "unknown key 'regularisation.weight'"),
         ([*TRIPLET, "regularisation.lambda=-1"], "expected a number of at least 0"),

@@ -18,6 +18,7 @@ from tacit.audit.record import AuditRecord
 from tacit.corpus import read_corpus
 from tacit.corpus.canaries import CanaryManifest
 from tacit.corpus.screening.binding import report_path
+from tacit.errors import InputError
 from tacit.evaluation.report import recipe_of
 from tacit.privacy import DpSgdProcess, Guarantee, dpsgd_curve
 from tacit.progress import Silent
@@ -151,7 +152,16 @@ def test_confidentiality_is_judged_by_secrets_that_were_missed(
     assert record.claims[0].claimed_epsilon == certificate["missed"]["epsilon"]
     assert record.claims[1].p_claim is not None
     assert record.claims[1].p_claim > 0.05
-    assert render_report(json.loads(json.dumps(record.to_json())), run_name="crt")
+    shown = json.loads(json.dumps(record.to_json()))
+    assert shown["certificate"]["paragraphs"][0]["heading"] == "Neighbours"
+    assert AuditRecord.from_json(shown).to_json()["certificate"] == shown["certificate"]
+    assert "Any other secret in a private data point: epsilon" in render_report(shown, run_name="crt")
+    path = run.folder / "private" / "certificate.json"
+    kept = path.read_text()
+    path.write_text(json.dumps({"format": 1}))
+    with pytest.raises(InputError, match=r"certificate\.json.*restore it or train again"):
+        audited(run, manifest)
+    path.write_text(kept)
     # Canaries that stand in public text are promised nothing.
     lines = [json.loads(line) for line in caught.read_text().splitlines()]
     secret = next(one for one in manifest.canaries if one.inserted and one.user in {r["user"] for r in lines})

@@ -12,7 +12,7 @@ import pytest
 from tacit.audit.auditing import audit_run
 from tacit.audit.black_box_verdict import BlackBoxAudit, CanaryAnswers, Meter, Terms, judged_answers
 from tacit.audit.plans import AuditPlan
-from tacit.audit.record import AuditRecord, ClaimRecord, read_audit, read_record
+from tacit.audit.record import SECTIONS, AuditRecord, ClaimRecord, read_audit, read_record
 from tacit.audit.service_record import (
     ServiceRecord,
     left_out,
@@ -61,7 +61,8 @@ def test_the_control_says_whether_silence_means_anything() -> None:
 def audit_of(verdict: Verdict, commitment: str) -> AuditRecord:
     claim = ClaimRecord("answers", verdict, "r", 8.0, 1.0, None, 1e-5, 0.95, "m")
     sample = sample_audit()
-    sections = dict.fromkeys(("utility", "exposure", "membership", "extraction", "linkability", "disparity"))
+    others = [name for name in SECTIONS if name != "prediction"]
+    sections: dict[str, Any] = dict.fromkeys(others)
     return AuditRecord(
         created=sample["created"],
         run=sample["run"],

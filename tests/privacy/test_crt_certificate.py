@@ -276,3 +276,28 @@ def test_that_differing_points_are_private_is_counted_or_named_as_assumed() -> N
     assert (math.isinf(exposed.uniform.direct.epsilon), words(exposed).count(said)) == (True, 1)
     # Nothing is public, and nothing has to be assumed.
     assert said not in words(certify(PROCESS, **options))
+
+
+def test_the_statement_says_on_how_many_secrets_its_rates_were_measured_and_how_surely() -> None:
+    """A bound from a sample is one with a confidence: whoever reads the headline alone sees both."""
+    told = with_public_text(0, 300).guarantee
+    both = (
+        "Miss rates were measured on 200 and 300 labelled secrets; both are within their bounds with "
+        "confidence 0.9."
+    )
+    assert both in str(told)
+    (rates,) = [one for one in told.assumptions if one.startswith("the redaction policy misses")]
+    assert "20 of 200 labelled secrets missed, one-sided Clopper-Pearson bound at 0.95" in rates
+    assert "0 of 300 labelled secrets missed" in rates
+    assert "with confidence 0.9" in rates
+    half = certify(PROCESS, delta=DELTA, gamma=MissRate.assumed(0.1), delta2=MissRate.measured(0, 10**6))
+    one = (
+        "A miss rate was measured on 1,000,000 labelled secrets and is within its bound with confidence 0.95."
+    )
+    assert one in str(half.guarantee)
+    assert "labelled" not in str(everything_private().guarantee)  # nothing was measured
+    assert "assumed, not measured" in str(
+        certify(
+            PROCESS, delta=DELTA, gamma=MissRate.assumed(0.1), delta2=MissRate.assumed(1e-6)
+        ).guarantee.assumptions
+    )

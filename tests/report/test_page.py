@@ -15,8 +15,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tacit.audit.audit_file import parse_audit
+from tacit.audit.certificate_part import of_certificate
 from tacit.errors import InputError
-from tacit.privacy import Guarantee
+from tacit.privacy import DpSgdProcess, Guarantee, MissRate, certify
 from tacit.report import render_report, write_report
 from tacit.report.guarantee_words import in_words
 from tacit.report.page import tiles, tone_of
@@ -123,6 +124,38 @@ def test_what_was_not_measured_says_so_and_how_to_get_it(name: str) -> None:
     assert "<strong>Not measured.</strong>" in section[: section.index("</section>")]
     assert "<figure" not in section[: section.index("</section>")]
     assert page.words.count("Not measured.") == 1
+
+
+def test_a_certificate_is_shown_in_its_own_words_and_escaped() -> None:
+    certificate = certify(
+        DpSgdProcess(0.1, 3.4385, 100),
+        delta=8e-5,
+        gamma=MissRate.measured(20, 200, kinds=["<b>NAME</b>"]),
+        delta2=MissRate.measured(0, 10**6),
+        private_points=1000,
+        bare_points=650,
+    )
+    html = render_report(sample_audit() | {"certificate": of_certificate(certificate)}, run_name=NAME)
+    page = Page(html)
+    assert html.index('id="guarantee"') < html.index('id="certificate"') < html.index('id="claims"')
+    assert page.has("a", href="#certificate")
+    for heading, lines in certificate.promises():
+        for line in (heading, *lines):
+            assert line in page.words, line
+    for wanted in (
+        "a secret replaced by <MASK> where it stands",
+        "1,000 private data points, of which 650 are a bare <MASK>.",
+        "on 350 data points would give epsilon",
+        "20 of 200 labelled secrets of the kinds <b>NAME</b> missed",
+        "delta2 = ",
+        "0 of 1,000,000 labelled secrets missed",
+        "Any other secret in a private data point: epsilon",
+        "By the whole privacy curve: epsilon",
+        "with confidence 0.9",
+    ):
+        assert wanted in page.words, wanted
+    assert "<b>NAME" not in html
+    assert "certificate" not in report().ids()
 
 
 def test_a_report_with_nothing_measured_is_still_one() -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from tacit.audit.attack_parts import BlackBox, Exposure, Extraction, Membership, Prediction
+from tacit.audit.certificate_part import CertificatePart
 from tacit.audit.file_parts import Bound, Confidence, Count, Measured, Part, Share
 from tacit.audit.linkability_parts import Linkability
 from tacit.audit.verdicts import Verdict
@@ -195,6 +196,7 @@ class Audit(Part):
     mechanism: MechanismPart | None = None
     verdict: VerdictPart
     claims: tuple[Claim, ...] = ()
+    certificate: CertificatePart | None = None
     utility: Utility | None = None
     exposure: Exposure | None = None
     membership: Membership | None = None

@@ -61,6 +61,7 @@ class EnsembleAudit(AuditedRun):
         if extraction is not None:
             described += [generation_attempt(row) for row in extraction["codes"]]
         sections = {
+            "certificate": None,
             "utility": self._utility(answers),
             "exposure": None if exposure is None else exposure.to_json(),
             "membership": {"sets": [one.to_json() for one in sets]} if sets else None,

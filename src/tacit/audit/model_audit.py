@@ -17,6 +17,7 @@ from tacit.audit.canary_findings import (
     pair_bound,
     shared,
 )
+from tacit.audit.certificate_part import certificate_part
 from tacit.audit.claimed import JudgedClaim, claim_to_judge, process_of
 from tacit.audit.completion_findings import SyntheticCompletion, complete_real_canaries
 from tacit.audit.linkability_findings import guesses_in_training, measure_linkability
@@ -63,6 +64,7 @@ class ModelAudit(AuditedRun):
     """One model, whose weights are what is released."""
 
     def record(self) -> AuditRecord:
+        certificate = certificate_part(self.run)  # a damaged one is refused before anything is computed
         lines = self.lines()
         labels = whose_texts(recipe_of(self.run), self.texts, self.manifest, self.plan, self.notes)
         trained = load_trained(self.run, device=self.device)
@@ -76,6 +78,7 @@ class ModelAudit(AuditedRun):
         utility, disparate = self._utility(trained, control)
         claims = self._judged(guarantee, exposure, scores, self._scores_of(control))
         sections = {
+            "certificate": certificate,
             "utility": utility,
             "exposure": None if exposure is None else exposure.to_json(),
             "membership": {"sets": [one.to_json() for one in sets]} if sets else None,

@@ -20,6 +20,7 @@ from tacit.runs import Run
 
 FILE: Final = "audit.json"
 SECTIONS: Final = (
+    "certificate",
     "utility",
     "exposure",
     "membership",

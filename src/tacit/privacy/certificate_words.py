@@ -55,6 +55,16 @@ def up(value: float) -> str:
 
 def paragraphs(certificate: Certificate) -> list[tuple[str, list[str]]]:
     """Headings and the sentences below them."""
+    return [
+        *promises(certificate),
+        ("For comparison: the paper's accounting", _paper(certificate)),
+        ("Holds if", [f"- {one}" for one in certificate.assumptions]),
+        ("Does not cover", [f"- {one}" for one in (*NOT_COVERED, *certificate.outside)]),
+    ]
+
+
+def promises(certificate: Certificate) -> list[tuple[str, list[str]]]:
+    """The same without comparison and conditions."""
     found = [
         ("Neighbours", [NEIGHBOURS]),
         ("Training on the private part", _training(certificate)),
@@ -64,10 +74,29 @@ def paragraphs(certificate: Certificate) -> list[tuple[str, list[str]]]:
     ]
     if certificate.groups or certificate.uniform:
         found.append(("Several secrets together", _groups(certificate)))
-    found.append(("For comparison: the paper's accounting", _paper(certificate)))
-    found.append(("Holds if", [f"- {one}" for one in certificate.assumptions]))
-    found.append(("Does not cover", [f"- {one}" for one in (*NOT_COVERED, *certificate.outside)]))
     return found
+
+
+def miss_rates(certificate: Certificate) -> str:
+    """What the statements take for granted of the policies, and how it is known."""
+    gamma, delta2, sure = certificate.gamma, certificate.delta2, certificate.confidence
+    return (
+        f"the redaction policy misses at most {up(gamma.upper)} of such secrets ({_evidence(gamma)}), the "
+        f"conservative one {up(delta2.upper)} ({_evidence(delta2)})"
+    ) + ("" if sure is None else f"; what was measured holds together with confidence {sure:.4g}")
+
+
+def how_sure(certificate: Certificate) -> str:
+    """A sentence for the headline: the samples that the rates are from, and the confidence of all of it."""
+    rates = [rate for rate in (certificate.gamma, certificate.delta2) if rate.sample is not None]
+    if not rates:
+        return ""
+    sizes = " and ".join(dict.fromkeys(f"{rate.sample:,}" for rate in rates))
+    on = f"measured on {sizes} labelled secrets"
+    sure = f"with confidence {certificate.confidence:.4g}."
+    if len(rates) == 1:
+        return f" A miss rate was {on} and is within its bound {sure}"
+    return f" Miss rates were {on}; both are within their bounds {sure}"
 
 
 def _training(certificate: Certificate) -> list[str]:

@@ -16,8 +16,11 @@ from tacit.privacy.certificate_words import (
     ASSUMPTIONS,
     NEIGHBOURS,
     NOT_COVERED,
+    how_sure,
+    miss_rates,
     once,
     paragraphs,
+    promises,
     up,
     who_misses,
 )
@@ -179,7 +182,7 @@ class Certificate:
                 epsilon=self.missed.epsilon,
                 delta=self.delta,
                 about="each secret",
-                assumptions=self.assumptions if everything else (*self.assumptions, *self._rates()),
+                assumptions=self.assumptions if everything else (*self.assumptions, miss_rates(self)),
                 # That a policy misses nothing can be assumed and never measured: the headline says so.
                 outside=self.outside if everything else (*self.outside, _NOTHING_MISSED),
             )
@@ -190,9 +193,11 @@ class Certificate:
             epsilon=bound.epsilon,
             delta=bound.delta,
             about="a random secret",
-            assumptions=(*self.assumptions, *self._rates()),
+            assumptions=(*self.assumptions, miss_rates(self)),
             outside=self.outside,
         )
+        if found.promises:
+            found = replace(found, caveat=found.caveat + how_sure(self))
         if bound.delta <= self.delta:
             return found
         more = (
@@ -206,11 +211,9 @@ class Certificate:
         """What must be true for the statements to hold."""
         return (*ASSUMPTIONS, once(self.secret_points))
 
-    def _rates(self) -> tuple[str, ...]:
-        return (
-            f"the redaction policy misses at most {up(self.gamma.upper)} of such secrets, the conservative "
-            f"one {up(self.delta2.upper)}",
-        )
+    def promises(self) -> list[tuple[str, list[str]]]:
+        """In words, what it promises: headings, and sentences below them."""
+        return promises(self)
 
     def to_json(self) -> dict[str, Any]:
         """JSON form; the exact numbers, and the certificate in words."""

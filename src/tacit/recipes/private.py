@@ -21,7 +21,7 @@ class PrivacySection(Section):
     clip              the largest norm of what one example adds to a step
     unit              whose text an example is: one document's (one data point's), or all of one user's
     adjacency         which neighbours `epsilon` is for; the plan and the Run tell both
-    examples          the number of examples, where it is public; else the counted one is taken as public
+    examples          of dpsgd: their number, where it is public; else the counted one is taken as public
     group             DP micro-batching: so many examples share one clipped mean, and the noise doubles
     """
 

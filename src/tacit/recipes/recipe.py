@@ -78,12 +78,18 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _sections_fit_the_method(self) -> Self:
-        for name, methods in _METHODS_OF.items():
-            if getattr(self, name) is not None and self.method not in methods:
-                raise ValueError(
-                    f"the section '{name}' is for method {_either(methods)}, not '{self.method}'; remove it "
-                    f"or set method={methods[0]}"
-                )
+        foreign = [
+            name
+            for name, methods in _METHODS_OF.items()
+            if getattr(self, name) is not None and self.method not in methods
+        ]
+        if foreign:
+            methods = _METHODS_OF[foreign[0]]
+            without = " ".join(f"{name}=null" for name in foreign)  # a recipe's own section goes by that
+            raise ValueError(
+                f"the section '{foreign[0]}' is for method {_either(methods)}, not '{self.method}'; remove "
+                f"it ({without}) or set method={methods[0]}"
+            )
         if self.method == "submix":
             self._check_ensemble()
         elif self.method in PRIVATE_METHODS:
@@ -154,6 +160,12 @@ class Recipe(Section):
         if self.method == "selective":
             self._check_selective(self.privacy)
             return
+        if self.privacy.examples is not None:
+            # The certificate counts data points, and of stated ones the empty would be neither kind.
+            raise ValueError(
+                "the number of private data points of method 'crt' is known without a statement: replacing a "
+                "secret does not change it; remove privacy.examples"
+            )
         if self.training.max_steps is not None:
             raise ValueError(
                 "method 'crt' takes whole epochs over public and private text; remove training.max_steps"

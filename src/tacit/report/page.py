@@ -81,6 +81,7 @@ def render_report(audit: Mapping[str, Any], *, run_name: str) -> str:
         tiles=tiles(found),
         headline=HEADLINES[found.guarantee.kind],
         words=in_words(found.guarantee.model_dump()),
+        certificate=sections.certificate(found.certificate),
         attempts=sections.attempts(found.verdict),
         measure=measure_of(found.guarantee.kind),
         claims_figure=sections.claims_figure(found.claims, found.guarantee.kind),

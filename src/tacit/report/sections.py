@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from tacit.audit.attack_parts import Exposure
 from tacit.audit.audit_file import Audit, Claim, Disparity, Utility, VerdictPart
+from tacit.audit.certificate_part import CertificatePart
 from tacit.report import charts, charts_of_cost
 from tacit.report.charts import Measurement, Rung
 from tacit.report.guarantee_words import measure_of
@@ -74,6 +75,7 @@ class Section:
     warnings: tuple[str, ...] = ()
     missing: str = ""
     paired: bool = False  # figures are small and stand side by side
+    paragraphs: tuple[tuple[str, tuple[str, ...]], ...] = ()  # with a heading each
 
 
 def plain(part: Any) -> Any:
@@ -159,6 +161,17 @@ def _reading(claims: Sequence[Claim], kind: str) -> str:
             "would have gone unnoticed."
         )
     return " ".join(sentences)
+
+
+def certificate(found: CertificatePart | None) -> Section | None:
+    """What confidential training promises about secrets, as its certificate says it."""
+    if found is None:
+        return None
+    return Section(
+        "certificate",
+        "Certificate",
+        paragraphs=tuple((one.heading, one.lines) for one in found.paragraphs),
+    )
 
 
 def attempts(verdict: VerdictPart) -> Table | None:

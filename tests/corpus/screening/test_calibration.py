@@ -62,12 +62,20 @@ def test_a_secret_that_is_masked_but_not_alone_counts_as_missed() -> None:
     assert result["gamma"]["misses"] == 1
 
 
-def test_a_secret_whose_masking_uncovers_another_counts_as_missed() -> None:
-    """Without Ann nobody sees Bob; without Bob, Ann is seen all the same."""
+def test_every_secret_of_a_point_that_did_not_settle_counts_as_missed() -> None:
+    """Without Ann nobody sees Bob; without Bob, Ann is seen all the same, but the point is not settled."""
     dependent = Expressions((r"\b(Ann)\b", r"Ann and (Bob)\b"))
     result = measure([labelled("Ann and Bob.", "Ann", "Bob")], Policy((dependent,), 0.5, 0.5))
-    assert (result["gamma"]["misses"], result["not_fully_masked"]["misses"]) == (1, 0)
+    assert (result["gamma"]["misses"], result["not_fully_masked"]["misses"]) == (2, 0)
     assert result["unsettled_points"] == 1
+
+
+def test_a_point_with_more_spans_than_are_compared_counts_as_missed() -> None:
+    names = [f"n{number}" for number in range(65)]
+    document = labelled(" and ".join(names) + ".", "n64")
+    for many, misses in ((65, 1), (64, 0)):
+        policy = Policy((WordScores(dict.fromkeys(names[-many:], 1.0), contextual=True),), 0.5, 0.5)
+        assert measure([document], policy)["gamma"]["misses"] == misses
 
 
 def test_a_secret_in_a_sentence_that_never_settles_counts_as_missed() -> None:

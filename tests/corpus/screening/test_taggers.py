@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
 
-from tacit.corpus.screening import MASK, Policy, Screening, ScreenSettings
+from tacit.corpus.screening import MASK, FlairScorer, Policy, Screening, ScreenSettings
 from tacit.corpus.screening.policy_file import chosen_policy
 from tacit.corpus.screening.presidio import PresidioScorer
 from tacit.corpus.screening.tagger_rules import PAPER_CONSERVATIVE, PAPER_REDACT, kind_of, paper_score
-from tacit.corpus.screening.token_classifier import FlairScorer, TokenClassifier
-from tacit.errors import DownloadFailed, MissingExtra, ModelError, RecipeError
+from tacit.corpus.screening.token_classifier import TokenClassifier
+from tacit.errors import DownloadFailed, InputError, MissingExtra, ModelError, RecipeError
 from tests.corpus.screening.detectors import documents
 
 LABELS = ("O", "B-PER", "I-PER")
@@ -195,7 +195,7 @@ class _FlairTagger:
 
 
 def test_a_flair_tagger_is_read_by_the_papers_rule() -> None:
-    scorer = FlairScorer(_FlairTagger(), _Sentence)
+    scorer = FlairScorer(_FlairTagger(), _Sentence, about="ner 1")
     found = scores(scorer, "Ann, Low maybe so")
     assert found["Ann"] == ("PERSON", 0.9)
     assert found["Low"] == ("ORG", 0.2)
@@ -207,8 +207,19 @@ def test_a_flair_tagger_is_read_by_the_papers_rule() -> None:
     assert [(p.text, p.private) for p in points] == [
         (f"{MASK} so.", True), ("Low so.", True), ("maybe.", True), ("so so.", False),
     ]  # fmt: skip
-    plain = scores(FlairScorer(_FlairTagger(), _Sentence, rule="probability"), "maybe")
+    plain = scores(FlairScorer(_FlairTagger(), _Sentence, about="ner 1", rule="probability"), "maybe")
     assert plain["maybe"][1] == pytest.approx(0.2)
+
+
+def test_taggers_like_flairs_say_what_they_are() -> None:
+    """A calibration of one counted for a screening by another: both were called "flair paper"."""
+    one, two = (
+        FlairScorer(_FlairTagger(), _Sentence, about=f"ner-english {hash}") for hash in ("5f2e", "91c0")
+    )
+    assert Policy((one,), 0.5).to_json() != Policy((two,), 0.5).to_json()
+    assert one.fingerprint == FlairScorer(_FlairTagger(), _Sentence, about="ner-english 5f2e").fingerprint
+    with pytest.raises(InputError, match="about"):
+        FlairScorer(_FlairTagger(), _Sentence, about=" ")
 
 
 class _Found:
@@ -305,6 +316,35 @@ def test_no_spacy_model_is_taken_by_its_name(
         PresidioScorer.from_configuration(path)
     with pytest.raises(ModelError, match="never fetched by name"):
         PresidioScorer.with_model(Path("en_core_web_sm"))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_folder_named_like_a_package_does_not_import_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spaCy asks for an installed package of that name first, and only then looks for the folder."""
+    import spacy
+
+    package = tmp_path / "site" / "en_core_web_sm"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('the package was imported')\n")
+    about = tmp_path / "site" / "en_core_web_sm-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: en_core_web_sm\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+    spacy.blank("en").to_disk("en_core_web_sm")
+    assert spacy.util.is_package("en_core_web_sm")
+    configuration = tmp_path / "presidio.yaml"
+    engine = _engine_of("spacy", "en_core_web_sm") | {"supported_languages": ["en"]}
+    configuration.write_text(yaml.safe_dump(engine))
+    for built in (
+        PresidioScorer.with_model(Path("en_core_web_sm")),
+        PresidioScorer.from_configuration(configuration),
+    ):
+        assert {found.label for found in built.score(["write to jane.doe@example.com"])[0]} >= {
+            "EMAIL_ADDRESS"
+        }
 
 
 def test_presidio_is_known_by_what_is_in_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,19 @@ def test_the_faster_engine_is_chosen_without_a_look_at_the_examples(
     assert trainer.choice == Choice(faster, 4)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("halved", "rows"), [(0.97, 4), (0.9, 2)])
+def test_fewer_rows_at_once_are_chosen_only_where_they_are_clearly_faster(
+    halved: float, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were chosen by noise of a percent, and a step of two of them took longer."""
+
+    def seconds(engine: object, rows: int, total: object) -> float:
+        return 2.0 if type(engine).__name__ == "LoopEngine" else {4: 1.0, 2: halved, 1: 0.96}[rows]
+
+    monkeypatch.setattr(choice, "_seconds_per_row", seconds)
+    assert trainer_for(gpt2()).choice == Choice("book-keeping", rows)
+
+
 @pytest.mark.parametrize("model", [gpt2, llama, lstm])
 def test_measuring_leaves_the_model_and_its_randomness_as_they_were(model: type) -> None:
     built = model()

@@ -353,3 +353,156 @@ def test_what_mixes_examples_is_refused() -> None:
 def test_settings_that_protect_nobody_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words.replace(".", r"\.")):
         privacy(4, **changes) if "population" not in changes else privacy(0)
+
+
+class Prompted(nn.Module):
+    """A soft prompt outside of the model that it is added to."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.prompt = nn.Parameter(torch.zeros(16))
+        self._inner = [model]  # in a list: the model is none of its modules
+
+    def logits(self, batch: Batch) -> Tensor:
+        (model,) = self._inner
+        embedded = model.transformer.wte(batch.inputs["input_ids"]) + self.prompt  # type: ignore[union-attr, operator]
+        logits: Tensor = model(inputs_embeds=embedded, use_cache=False).logits
+        return logits
+
+
+def weights_of(*parameters: nn.Parameter) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("shared", [True, False], ids=["one optimiser", "in the public one"])
+def test_a_parameter_outside_of_the_model_never_sees_a_private_gradient(engine: str, shared: bool) -> None:
+    """What is not clipped and noised would learn from private text as it stands."""
+    model, text = gpt2(), Text([5, 9, 3])
+    prompted = Prompted(model)
+    both = [*model.parameters(), prompted.prompt]
+    private = torch.optim.AdamW(both if shared else model.parameters(), lr=0.1)
+    public = None if shared else torch.optim.AdamW(both, lr=0.1)
+
+    def build() -> PrivateTrainer:
+        return PrivateTrainer(
+            model,
+            NextTokenObjective(model, prompted.logits),
+            private,
+            text.examples(),
+            privacy(3, noise_multiplier=1.0),
+            StepPerformance(engine),  # type: ignore[arg-type]
+            public_optimiser=public,
+        )
+
+    with pytest.raises(
+        ModelError, match=r"parameter of shape \(16,\).*neither clipped nor noised.*requires_grad"
+    ):
+        build()
+    prompted.prompt.requires_grad_(False)
+    trainer = build()
+    prompted.prompt.requires_grad_(True)
+    before = weights_of(*both)
+    with pytest.raises(ModelError, match="neither clipped nor noised"):
+        trainer.step()
+    assert trainer.account.steps == 0
+    assert all(torch.equal(one, two) for one, two in zip(before, both, strict=True))
+    with trainer.public() as ordinary:  # public text may train it
+        ordinary.step([text.make_batch(np.arange(3))])
+    assert prompted.prompt.grad is None
+    assert bool(prompted.prompt.any())
+    prompted.prompt.requires_grad_(False)
+    before = weights_of(prompted.prompt)
+    trainer.step()
+    assert torch.equal(before[0], prompted.prompt)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_became_trainable_later_is_refused(engine: str) -> None:
+    model, text = gpt2(), Text([5, 9, 3])
+    model.transformer.h[0].requires_grad_(False)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = PrivateTrainer(
+        model,
+        NextTokenObjective(model),
+        optimiser,
+        text.examples(),
+        privacy(3, noise_multiplier=1.0),
+        StepPerformance(engine),  # type: ignore[arg-type]
+    )
+    trainer.step()
+    model.transformer.h[0].requires_grad_(True)
+    before = weights_of(*model.parameters())
+    with pytest.raises(ModelError, match=r"'transformer\.h\.0\.ln_1\.weight'.*neither clipped nor noised"):
+        trainer.step()
+    assert trainer.account.steps == 1
+    assert all(torch.equal(one, two) for one, two in zip(before, model.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_becomes_trainable_during_a_step_is_refused_before_anything_changes() -> None:
+    model, text = gpt2(), Text([5, 9, 3])
+    model.transformer.h[0].requires_grad_(False)
+    trainer = PrivateTrainer(
+        model,
+        NextTokenObjective(model),
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        text.examples(),
+        privacy(3, noise_multiplier=1.0),
+        StepPerformance("loop"),
+    )
+    model.register_forward_pre_hook(lambda *_: model.transformer.h[0].requires_grad_(True) and None)
+    before = weights_of(*model.parameters())
+    with pytest.raises(ModelError, match="neither clipped nor noised"):
+        trainer.step()
+    assert all(torch.equal(one, two) for one, two in zip(before, model.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_part_of_a_model_is_trained_where_the_rest_is_frozen() -> None:
+    model, text = gpt2(), Text([5, 9, 3])
+    part = model.transformer.h[1]
+
+    def build(optimiser: torch.optim.Optimizer) -> PrivateTrainer:
+        objective = NextTokenObjective(model)
+        return PrivateTrainer(
+            part, objective, optimiser, text.examples(), privacy(3), StepPerformance("loop")
+        )
+
+    for parameters in (model.parameters(), part.parameters()):  # of the model, and of what the loss reads
+        with pytest.raises(ModelError, match=r"'transformer\.wte\.weight'.*neither clipped nor noised"):
+            build(torch.optim.SGD(parameters, lr=0.1))
+    model.requires_grad_(False)
+    part.requires_grad_(True)
+    whole = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = weights_of(model.transformer.wte.weight)
+    trainer = build(whole)
+    trainer.step()
+    assert torch.equal(before[0], model.transformer.wte.weight)
+    model.transformer.wte.weight.grad = torch.ones_like(model.transformer.wte.weight)
+    with pytest.raises(ModelError, match=r"'transformer\.wte\.weight'.*gradient.*None"):
+        trainer.step()
+    assert torch.equal(before[0], model.transformer.wte.weight)
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_an_optimiser_that_a_step_cannot_use_is_refused_at_once(public: bool) -> None:
+    model = gpt2()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    for kind, words in ((torch.optim.LBFGS, "closure"), (torch.optim.SparseAdam, "sparse")):
+        other = kind(list(model.parameters()))
+        with pytest.raises(InputError, match=f"{kind.__name__}.*{words}.*AdamW"):
+            PrivateTrainer(
+                model,
+                NextTokenObjective(model),
+                plain if public else other,
+                Text([4]).examples(),
+                privacy(1),
+                public_optimiser=other if public else None,
+            )
+
+
+def test_a_public_block_within_another_is_refused_for_what_it_is() -> None:
+    trainer, _ = trainer_for(gpt2(), Text([5]), privacy(1))
+    with trainer.public(), pytest.raises(InputError, match=r"public\(\) is open already"), trainer.public():
+        pass

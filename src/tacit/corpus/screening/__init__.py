@@ -12,11 +12,13 @@ from tacit.corpus.screening.scores import MASK, ScoredToken, Scorer
 from tacit.corpus.screening.screened_points import ScreenedPoint, read_screened
 from tacit.corpus.screening.screening import RawDocument, Screening, ScreenSettings
 from tacit.corpus.screening.sentences import SplitSettings
+from tacit.corpus.screening.token_classifier import FlairScorer
 
 __all__ = [
     "MASK",
     "DedupSettings",
     "Deduplicator",
+    "FlairScorer",
     "Gazetteer",
     "GoldSpans",
     "GroupDifference",

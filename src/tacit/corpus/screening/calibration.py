@@ -260,7 +260,7 @@ def _measured(points: Sequence[_Point], policy: Policy, confidence: float) -> di
             result = results[number]
             form = redactor.form(result)
             private = bool(form.masks) or policy.conservative is None or result.conservative
-            same = result.fixed and other.fixed and neighbours.form(other).text == form.text
+            same = result.settled and other.fixed and neighbours.form(other).text == form.text
             hidden = {place for mask in form.masks for place in range(mask.start, mask.end)}
             letters = [p for p in range(secret.start, secret.end) if some[number].text[p].isalnum()]
             covered = all(place in hidden for place in letters)

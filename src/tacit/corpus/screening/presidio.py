@@ -1,8 +1,10 @@
 """Microsoft Presidio as a scorer: any engine that the user has, or one that tacit builds without a download.
 
 No spaCy model is ever fetched or imported by its name: the package index has hostile ones. A model is a
-folder that the user points at; without one, spaCy's blank pipeline is used, with which Presidio's patterns
-work and its recognition of names does not. Nothing is fetched for checking e-mail addresses either.
+folder that the user points at, and is handed on by its absolute path: spaCy takes ``en_core_web_sm`` for an
+installed package first, even where a folder of that name is there. Without a model, spaCy's blank pipeline is
+used, with which Presidio's patterns work and its recognition of names does not. Nothing is fetched for
+checking e-mail addresses either.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tacit.corpus.screening.scores import ScoredToken
 from tacit.errors import MissingExtra, ModelError, RecipeError
@@ -62,7 +66,7 @@ class PresidioScorer:
             place = _blank(language, Path(folder) / "blank") if model is None else model
             configuration = {
                 "nlp_engine_name": "spacy",
-                "models": [{"lang_code": language, "model_name": str(place)}],
+                "models": [{"lang_code": language, "model_name": str(place.resolve())}],
             }
             with _quiet():
                 engine = NlpEngineProvider(nlp_configuration=configuration).create_engine()
@@ -78,11 +82,14 @@ class PresidioScorer:
         _require_presidio()
         from presidio_analyzer import AnalyzerEngineProvider
 
-        models = _models_of(path, read_mapping(path, "Presidio configuration", "'nlp_configuration:'"))
+        content = read_mapping(path, "Presidio configuration", "'nlp_configuration:'")
+        models = _with_absolute_models(path, content)
         about = f"configuration {_content([path, *models])} {_versions()}"
         try:
-            with _quiet():
-                engine = AnalyzerEngineProvider(analyzer_engine_conf_file=path).create_engine()
+            with _quiet(), tempfile.TemporaryDirectory() as folder:
+                checked = Path(folder) / path.name
+                checked.write_text(yaml.safe_dump(content), encoding="utf-8")
+                engine = AnalyzerEngineProvider(analyzer_engine_conf_file=checked).create_engine()
         except (ValueError, TypeError, KeyError, OSError, ImportError) as problem:
             raise RecipeError(
                 f"{path}: Presidio cannot build an engine from it ({type(problem).__name__}); correct it."
@@ -149,8 +156,8 @@ def _versions() -> str:
     return " ".join(f"{name} {version(name)}" for name in ("presidio-analyzer", "spacy"))
 
 
-def _models_of(path: Path, configuration: Mapping[str, Any]) -> list[Path]:
-    """The folders of its models; a model that is named in any other way is refused."""
+def _with_absolute_models(path: Path, configuration: Mapping[str, Any]) -> list[Path]:
+    """The folders of its models, named there by their absolute paths; one named otherwise is refused."""
     nlp = configuration.get("nlp_configuration")
     models = nlp.get("models") if isinstance(nlp, Mapping) else None
     if not isinstance(models, list) or not models:
@@ -159,16 +166,24 @@ def _models_of(path: Path, configuration: Mapping[str, Any]) -> list[Path]:
         )
     folders = []
     for model in models:
-        name = model.get("model_name") if isinstance(model, Mapping) else None
-        names = list(name.values()) if isinstance(name, Mapping) else [name]
-        for each in names:
-            if not isinstance(each, str) or not Path(each).is_dir():
-                raise ModelError(
-                    f"{path}: the model '{each}' is no folder; models are never fetched or imported by name, "
-                    "give the folder of one."
-                )
-            folders.append(Path(each))
+        if not isinstance(model, dict):
+            raise _by_name(path, model)
+        several = model.get("model_name")
+        holder, keys = (several, list(several)) if isinstance(several, dict) else (model, ["model_name"])
+        for key in keys:
+            name = holder.get(key)
+            if not isinstance(name, str) or not Path(name).is_dir():
+                raise _by_name(path, name)
+            folders.append(Path(name).resolve())
+            holder[key] = str(folders[-1])
     return folders
+
+
+def _by_name(path: Path, name: object) -> ModelError:
+    return ModelError(
+        f"{path}: the model '{name}' is no folder; models are never fetched or imported by name, give the "
+        "folder of one."
+    )
 
 
 def _stay_offline() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tacit.corpus.screening.scores import ScoredToken
 from tacit.corpus.screening.tagger_rules import OUTSIDE, Rule, kind_of, paper_score
-from tacit.errors import DownloadFailed, ModelError
+from tacit.errors import DownloadFailed, InputError, ModelError
 
 _PLACES = 4
 _LONGEST = 512
@@ -104,16 +104,28 @@ class FlairScorer:
     """A tagger with Flair's interface: ``predict`` on sentences whose tokens have positions and labels.
 
     ``sentence`` makes a sentence of a text; it is ``flair.data.Sentence`` for Flair's own taggers, which the
-    caller loads: their files are pickles, and tacit opens none.
+    caller loads: their files are pickles, and tacit opens none. So the caller says what was loaded:
+    ``about`` is its name and version, or a hash of its file. A calibration is taken for a screening's if
+    these are the same.
     """
 
     contextual = True
 
     def __init__(
-        self, tagger: Any, sentence: Callable[[str], Any], *, name: str = "flair", rule: Rule = "paper"
+        self,
+        tagger: Any,
+        sentence: Callable[[str], Any],
+        *,
+        about: str,
+        name: str = "flair",
+        rule: Rule = "paper",
     ) -> None:
+        if not about.strip():
+            raise InputError(
+                "about='' tells no tagger from another; give name and version, or a hash of its file."
+            )
         self.name = name
-        self.fingerprint = f"{name} {rule}"
+        self.fingerprint = f"{name} {rule} {about}"
         self._tagger = tagger
         self._sentence = sentence
         self._rule = rule

@@ -29,6 +29,7 @@ from tacit.training.private_steps.settings import StepPrivacy
 EngineName = Literal["auto", "book-keeping", "loop"]
 _ROUNDS = 4  # of which the first pays for allocation
 _LOOP_ROWS = 2
+_CLEARLY = 0.95  # of the whole microbatch's time: between sizes that are as fast, noise is a percent or two
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,10 @@ def choose(workshop: Workshop, performance: StepPerformance) -> Choice:
                     seconds[choice] = min(seconds.get(choice, found), found)
     except ModelError:
         return Choice("loop", performance.microbatch)
+    whole = candidates[0][0]
+    smaller = {one for one in seconds if one.engine == whole.engine and one != whole}
+    if all(seconds[one] >= _CLEARLY * seconds[whole] for one in smaller):
+        seconds = {one: took for one, took in seconds.items() if one not in smaller}
     return min(seconds, key=lambda choice: seconds[choice])
 
 

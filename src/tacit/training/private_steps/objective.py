@@ -47,7 +47,7 @@ class NextTokenObjective:
         autocast: bool = False,
         inputs_suffice: bool | None = None,
     ) -> None:
-        self._model = model
+        self.model = model
         self._forward = forward or self._own_logits
         self._autocast = autocast
         self.inputs_suffice = forward is None if inputs_suffice is None else inputs_suffice
@@ -70,7 +70,7 @@ class NextTokenObjective:
             return self.head_loss(self._loss.hidden_states(run), head, batch.labels, weights)
 
     def _own_logits(self, batch: Batch) -> Tensor:
-        logits: Tensor = self._model(**batch.inputs).logits
+        logits: Tensor = self.model(**batch.inputs).logits
         return logits
 
 

@@ -18,7 +18,8 @@ from tacit.training.private_steps.clipping import GradientSum
 from tacit.training.private_steps.engine import Engine, StepTally
 from tacit.training.private_steps.examples import Examples
 from tacit.training.private_steps.noise import CipherNoise, Noisy
-from tacit.training.private_steps.objective import Objective, labels_per_row
+from tacit.training.private_steps.objective import NextTokenObjective, Objective, labels_per_row
+from tacit.training.private_steps.reach import Reach, held_by, refuse_unusable
 from tacit.training.private_steps.sampling import PoissonSampler
 from tacit.training.private_steps.settings import PrivateAccount, StepPrivacy
 
@@ -27,12 +28,14 @@ class PrivateTrainer:
     """Takes DP-SGD steps, and ordinary ones on public text, with one model.
 
     Formal guarantee: what the private steps release is what `StepPrivacy` says, and ``account`` holds how
-    many were taken. Public steps are outside of it: only text that needs no protection may enter them.
+    many were taken. Public steps are outside of it: only text that needs no protection may enter them. A
+    step is refused while anything else that model, objective or optimisers hold could learn from a private
+    loss (`reach`); gradients of parameters that none of them holds are the caller's to drop.
 
     Args:
-        model: what is trained; parameters with ``requires_grad`` change.
+        model: what is trained; parameters with ``requires_grad`` change, and no others may get it later.
         objective: the loss.
-        optimiser: of private steps, any of torch's that needs no closure.
+        optimiser: of private steps, any of torch's that takes dense gradients and needs no closure.
         examples: the private records.
         privacy: the mechanism.
         performance: how it is computed.
@@ -59,6 +62,8 @@ class PrivateTrainer:
                 f"{len(examples)}."
             )
         _refuse_batch_statistics(model)
+        for one in (optimiser, public_optimiser or optimiser):
+            refuse_unusable(one)
         self._model = model
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not self._parameters:
@@ -66,6 +71,11 @@ class PrivateTrainer:
         self._objective = objective
         self._optimiser = optimiser
         self._public_optimiser = public_optimiser or optimiser
+        read = [objective.model] if isinstance(objective, NextTokenObjective) else []
+        self._reach = Reach(
+            self._parameters, list(dict.fromkeys([*read, model])), optimiser, self._public_optimiser
+        )
+        self._reach.refuse_others()
         self._examples = examples
         self._privacy = privacy
         self._performance = performance or StepPerformance()
@@ -99,7 +109,9 @@ class PrivateTrainer:
 
     def step_on(self, chosen: IntArray) -> StepTally:
         """One private step on given examples; the account holds only if they are a Poisson sample."""
-        self._refuse_in_public()
+        if self._in_public:
+            raise InputError("A private step cannot be taken inside public(); leave the block first.")
+        self._reach.refuse_others()
         total = self._total
         total.clear()
         tally = StepTally()
@@ -113,13 +125,15 @@ class PrivateTrainer:
     @contextlib.contextmanager
     def public(self) -> Iterator[PublicSteps]:
         """Ordinary training at its ordinary speed while the block runs; no private step meanwhile."""
-        self._refuse_in_public()
+        if self._in_public:
+            raise InputError("public() is open already; take the steps of the block that you are in.")
         self._in_public = True
+        steps = PublicSteps(self._parameters, self._objective, self._public_optimiser)
         try:
-            yield PublicSteps(self._parameters, self._objective, self._public_optimiser)
+            yield steps
         finally:
             self._in_public = False
-            _forget_gradients(self._parameters)
+            _forget_gradients(steps.parameters)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs beside weights and optimiser: the account. Noise is never saved."""
@@ -169,6 +183,11 @@ class PrivateTrainer:
 
     def _release(self, total: GradientSum) -> None:
         """Noise, once for the whole step and for every parameter, whoever was sampled; then the optimiser."""
+        try:
+            self._reach.refuse_others()  # again: computing the loss may have changed what is trained
+        except ModelError:
+            self._reach.forget_others()
+            raise
         self._noise.begin_step(self._steps)
         for parameter, own in total.totals():
             if not self._noise.release(own, self._privacy.noise_deviation, self._privacy.divisor):
@@ -179,24 +198,26 @@ class PrivateTrainer:
         self._optimiser.step()
         _forget_gradients(self._parameters)
 
-    def _refuse_in_public(self) -> None:
-        if self._in_public:
-            raise InputError("A private step cannot be taken inside public(); leave the block first.")
-
 
 class PublicSteps:
-    """Ordinary steps on public text."""
+    """Ordinary steps on public text, of the trainer's parameters and of all that their optimiser holds."""
 
     def __init__(
         self, parameters: Sequence[nn.Parameter], objective: Objective, optimiser: torch.optim.Optimizer
     ) -> None:
-        self._parameters = parameters
+        self._own = parameters
         self._objective = objective
         self._optimiser = optimiser
 
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """What a step may change, each once."""
+        return list(dict.fromkeys([*self._own, *held_by(self._optimiser)]))
+
     def step(self, batches: Sequence[Batch], *, clip: float | None = None) -> float:
         """One step on the mean loss per label over all batches; returns that loss."""
-        _forget_gradients(self._parameters)
+        parameters = self.parameters
+        _forget_gradients(parameters)  # also those of a loss that is none of these steps'
         labels = sum(int(labels_per_row(batch).sum()) for batch in batches)
         total = 0.0
         for batch in batches:
@@ -204,7 +225,7 @@ class PublicSteps:
             loss = self._objective.weighted(batch, weights)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-        norm = nn.utils.clip_grad_norm_(self._parameters, clip if clip is not None else float("inf"))
+        norm = nn.utils.clip_grad_norm_(parameters, clip if clip is not None else float("inf"))
         if not torch.isfinite(norm):
             raise TrainingDiverged("The gradient of a public step is not finite; lower the learning rate.")
         self._optimiser.step()

@@ -169,6 +169,16 @@ def test_methods_of_two_folders_are_compared_at_one_perplexity(tacit: Tacit, rec
         *(f"{method}/lambda-{value}" for method in ("adversarial", "triplet") for value in (0, 1)),
     ]
     assert [row["method"] for row in result.json()["methods"]] == ["finetune", "adversarial", "triplet"]
+    # Another configuration of a method is another frontier.
+    for pairs in ("batch", "second"):
+        over = (f"regularisation.pairs={pairs}", "training.block_size=16")
+        tuned(tacit, *over, "--over", "training.max_steps=1,6", output=f"runs/{pairs}")
+    result = tacit("compare", "runs/batch", "runs/second", "--json")
+    assert result.code == 0, result.err
+    assert [(row["method"], len(row["runs"])) for row in result.json()["methods"]] == [
+        ("triplet (pairs=batch)", 2),
+        ("triplet (pairs=second)", 2),
+    ]
     assert tacit("compare", "runs/triplet/lambda-0", "runs/plain", "--html", "page.html").code == 0
 
 
@@ -347,6 +357,7 @@ BAD_CALLS = [
     ("--output dialogues.jsonl/x", 2, "Cannot create the folder"),
     ("--output foreign", 2, "foreign/tune.json is damaged"),
     ("--perplexity 0", 2, "Expected a finite perplexity"),
+    ("--perplexity 20 --over regularisation.batches=user,mixed", 2, "not all of these are numbers; leave it"),
 ]
 
 

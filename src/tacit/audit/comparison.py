@@ -49,6 +49,7 @@ class ComparedRun:
     linkability_chance: float | None = None  # the share of the most frequent author
     promises: bool = True
     leaks: bool | None = None
+    gaussian_mu: str | None = None  # of DP-SGD, in words that say that it is no bound
 
     @property
     def standing(self) -> str:
@@ -112,12 +113,12 @@ def compare_runs(
             raise InputError(
                 f"{run.folder / FILE} lacks what a comparison needs; audit the Run again."
             ) from None
-    return [
     methods = told_apart(
         [_method(audit, model) for (_, audit), model in zip(audits, models, strict=True)],
         [recipe_of(run) for run in runs],
         along or [None] * len(runs),
     )
+    return [
         _row(run, audit, audits[0], tolerance, method)
         for (run, audit), method in zip(audits, methods, strict=True)
     ]
@@ -250,6 +251,7 @@ def _row(
         linkability_chance=None if linkability is None else linkability["chance"]["most_frequent"],
         promises=found.promises,
         leaks=found.verdict.leaks,
+        gaussian_mu=None if found.run.gaussian_dp is None else str(found.run.gaussian_dp),
     )
 
 

@@ -68,5 +68,7 @@ def compare(
         console.show_rows([one.cells() for one in methods], as_json=False, name="methods", title=title)
     for row in rows:
         console.out.print(f"{row.name}: {row.guarantee}", markup=False)
+        if row.gaussian_mu is not None:
+            console.out.print(f"{row.name}: {row.gaussian_mu}", markup=False)
         if not row.comparable:
             console.out.print(f"{row.name}: not comparable, {row.why}", markup=False)

@@ -40,7 +40,8 @@ FEW = ("--documents", "4")
 
 @pytest.fixture
 def recipe(folder: Path) -> Path:
-    (folder / "recipe.yaml").write_text(RECIPE)
+    # Short rows, so that authors have several: triplets compare rows by default.
+    (folder / "recipe.yaml").write_text(RECIPE.replace("block_size: 64", "block_size: 16"))
     return folder
 
 
@@ -171,8 +172,8 @@ def test_methods_of_two_folders_are_compared_at_one_perplexity(tacit: Tacit, rec
     assert [row["method"] for row in result.json()["methods"]] == ["finetune", "adversarial", "triplet"]
     # Another configuration of a method is another frontier.
     for pairs in ("batch", "second"):
-        over = (f"regularisation.pairs={pairs}", "training.block_size=16")
-        tuned(tacit, *over, "--over", "training.max_steps=1,6", output=f"runs/{pairs}")
+        over = (f"regularisation.pairs={pairs}", "--over", "training.max_steps=1,6")
+        tuned(tacit, *over, output=f"runs/{pairs}")
     result = tacit("compare", "runs/batch", "runs/second", "--json")
     assert result.code == 0, result.err
     assert [(row["method"], len(row["runs"])) for row in result.json()["methods"]] == [
@@ -226,6 +227,10 @@ def test_a_rate_at_which_training_really_diverges_is_left_out(
     (recipe / "recipe.yaml").write_text(
         RECIPE.replace("{rank: 4, trunk_layers: 2}", "{kind: full}\nheld_out: {share: 0.4, by: within}")
     )
+    # Triplets need authors with two texts in training.
+    rows = [json.loads(line) for line in (recipe / "dialogues.jsonl").read_text().splitlines()]
+    fewer = [row | {"user": f"u{int(row['user'][1:]) % 10}"} for row in rows]
+    (recipe / "dialogues.jsonl").write_text("".join(json.dumps(row) + "\n" for row in fewer))
     given = ("tune", "recipe.yaml", f"method={method}", f"model.name={tiny_lstm}",
              "training.optimiser=sgd", *settings, "--documents", "8", "--lines", "0",
              "--output", "div", "--json")  # fmt: skip
@@ -250,7 +255,8 @@ def test_killed_in_the_second_run_it_ends_as_if_undisturbed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "dialogues.jsonl", users=20)
-    (tmp_path / "recipe.yaml").write_text(RECIPE + f"model: {{name: {tiny_transformer}}}\n")
+    content = RECIPE.replace("block_size: 64", "block_size: 16")
+    (tmp_path / "recipe.yaml").write_text(content + f"model: {{name: {tiny_transformer}}}\n")
     longer = ("training.max_steps=30", "performance.checkpoint_every=2", *FEW)
     given = ("tune", "recipe.yaml", "method=triplet", *OVER, *longer, "--output")
     command = [sys.executable, "-m", "tacit", *given, "killed"]
@@ -321,7 +327,9 @@ def test_the_commands_of_the_guide_run(tacit: Tacit, folder: Path) -> None:
     guide = (root / "docs/regularisation.md").read_text()
     shutil.copytree(root / "examples", folder / "examples")
     (block,) = re.findall(r"```console\n(.*?)```", guide, re.DOTALL)
-    smaller = {"=0,0.1,1": "=0,1", "=25,100": "=1,2", "--users 40": "--users 24"}
+    smaller = {"=0,0.1,1": "=0,1", "=25,100": "=1,2", "--users 40": "--users 8"}
+    smaller |= {"--users 50": "--users 12", "among=200": "among=48"}
+    (folder / "dialogues.jsonl").unlink()
     for line in block.strip().splitlines():
         for large, small in smaller.items():
             line = line.replace(large, small)
@@ -332,6 +340,12 @@ def test_the_commands_of_the_guide_run(tacit: Tacit, folder: Path) -> None:
         assert result.code == 0, (line, result.err)
     assert "triplet-over-lambda/lambda-0" not in result.out  # no two Runs of that name
     assert "lambda-0" in (folder / "compared.html").read_text()
+    # No copy of a canary was held out.
+    planted = [one for one in json.loads(Path("canaries.json").read_text())["canaries"] if one["inserted"]]
+    for path in folder.glob("*-over-*/*/audit.json"):
+        audit = json.loads(path.read_text())
+        assert sum(row["inserted"] for row in audit["exposure"]["rows"]) == len(planted)
+        assert not [note for note in audit["notes"] if "held out" in note]
 
 
 BAD_CALLS = [

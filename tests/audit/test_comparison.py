@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,9 @@ from tacit.audit.comparison import compare_runs
 from tacit.audit.frontiers import methods_at
 from tacit.audit.record import AuditRecord, read_audit
 from tacit.errors import InputError
-from tacit.privacy import Guarantee
-from tacit.report import render_comparison
+from tacit.privacy import AsymptoticMu, Guarantee
+from tacit.recipes import parse_recipe
+from tacit.report import render_comparison, render_report
 from tacit.runs import Run
 from tests.report.samples import measured, sample_audit
 from tests.report.test_model_card import manifest
@@ -72,6 +74,71 @@ def test_runs_of_two_public_models_are_two_methods(audited_run: MakeRun) -> None
     assert "(lstm, ffffffff)" in three.method
     assert len(methods_at([one, two, three])) == 2
     assert {row.method for row in compare_runs([first, same])} == {"submix, certified"}
+
+
+def test_mu_stands_beside_epsilon_and_is_called_no_bound(audited_run: MakeRun) -> None:
+    mu = AsymptoticMu(0.3661)
+    dp = Guarantee("dp", "user", epsilon=3.0, delta=1e-5).to_json()
+    rows = compare_runs(
+        [
+            audited_run("plain"),
+            audited_run("private", audit=sample(guarantee=dp, run__gaussian_dp=mu.to_json())),
+            audited_run("noiseless", audit=sample(run__gaussian_dp=AsymptoticMu(math.inf).to_json())),
+        ]
+    )
+    told = f"Gaussian mu 0.366 (add-remove), {mu.label}"
+    assert "never a bound" in told
+    assert [row.gaussian_mu for row in rows] == [None, told, told.replace("0.366", "inf")]
+    page = render_comparison([row.to_json() for row in rows])
+    assert told in page
+    assert told in render_report(sample(run__gaussian_dp=mu.to_json()), run_name="private")
+    with pytest.raises(InputError, match=r"gaussian_dp"):
+        compare_runs([audited_run("one"), audited_run("two", audit=sample(run__gaussian_dp={"mu": "much"}))])
+
+
+def test_runs_of_two_configurations_are_on_two_frontiers(audited_run: MakeRun) -> None:
+    """Between triplets with pairs in the batch and with a second batch there is nothing to interpolate."""
+    runs = []
+    for place, (pairs, perplexity) in enumerate(
+        [("batch", 10.0), ("second", 10.0), ("batch", 40.0), ("second", 40.0)]
+    ):
+        bits = 0.9 if pairs == "batch" else 0.6
+        run = audited_run(
+            f"run-{place}",
+            audit=sample(
+                run__method="triplet",
+                mechanism=None,
+                membership__sets=one_attack(bits),
+                utility__run=measured(perplexity, perplexity - 1, perplexity + 1),
+            ),
+        )
+        recipe = parse_recipe(
+            {
+                "method": "triplet",
+                "output": "runs/triplet",
+                "corpus": {"path": "mail.jsonl", "user": "sender", "text": "body"},
+                "training": {"max_steps": int(perplexity)},
+                "regularisation": {"pairs": pairs},
+            }
+        ).to_json()
+        runs.append(Run(run.folder, run.manifest.model_copy(update={"method": "triplet", "recipe": recipe})))
+    batch, second = methods_at(compare_runs(runs), perplexity=20)
+    assert (batch.method, batch.how) == ("triplet (pairs=batch)", "between run-0 and run-2")
+    assert (second.method, second.how) == ("triplet (pairs=second)", "between run-1 and run-3")
+    assert batch.auc is not None
+    assert second.auc is not None
+    assert (batch.auc.value, second.auc.value) == pytest.approx((0.9, 0.6))
+    assert [row.method for row in compare_runs(runs, along=["regularisation.pairs"] * 4)] == [
+        *["triplet (max_steps=10)", "triplet (max_steps=10)"],
+        *["triplet (max_steps=40)", "triplet (max_steps=40)"],
+    ]
+
+
+def one_attack(auc: float) -> list[dict[str, Any]]:
+    (first, *_) = copy.deepcopy(sample_audit())["membership"]["sets"]
+    for attack in first["attacks"]:
+        attack["auc"] = measured(auc, auc - 0.02, auc + 0.02)
+    return [first]
 
 
 def test_mean_exposure_has_the_audits_confidence(audited_run: MakeRun) -> None:

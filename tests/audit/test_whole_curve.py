@@ -20,8 +20,9 @@ from tacit.audit.claimed import JudgedClaim, process_of
 from tacit.audit.record import AuditRecord
 from tacit.audit.trade_offs import curve_inverse, gaussian_inverse, least_error, refutes
 from tacit.audit.whole_curve import CurveFinding, WholeCurve, gaussian_bound
+from tacit.cli.audit_tables import show_audit
 from tacit.files import write_json
-from tacit.privacy import DpSgdProcess, Guarantee, dpsgd_curve
+from tacit.privacy import DpSgdProcess, Guarantee, dpsgd_curve, gaussian_dp_mu
 from tacit.report import render_report
 from tacit.runs import Run
 from tests.audit.runs import Audited
@@ -167,7 +168,7 @@ def test_a_curve_is_judged_by_its_own_p_value_and_as_its_point() -> None:
 
 @pytest.mark.slow
 def test_an_audit_contradicts_a_curve_whose_point_it_cannot_contradict(
-    overfitted: Audited, tmp_path: Path
+    overfitted: Audited, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The model was trained without any noise, and says that it was trained with some."""
     folder = tmp_path / "run"
@@ -192,4 +193,9 @@ def test_an_audit_contradicts_a_curve_whose_point_it_cannot_contradict(
     assert parse_audit(content).claims[1].gaussian_mu == curve.gaussian_mu
     page = render_report(content, run_name="forged")
     assert "all of its curve" in page
+    # Other tools print mu, so that it stands beside epsilon, and says what it is not.
+    told = str(gaussian_dp_mu(said))
+    assert told in page
+    show_audit(record)
+    assert told in " ".join(capsys.readouterr().out.split())
     assert "which is no bound" in page

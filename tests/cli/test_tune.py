@@ -40,7 +40,8 @@ FEW = ("--documents", "4")
 
 @pytest.fixture
 def recipe(folder: Path) -> Path:
-    (folder / "recipe.yaml").write_text(RECIPE)
+    # Short rows, so that authors have several: triplets compare rows by default.
+    (folder / "recipe.yaml").write_text(RECIPE.replace("block_size: 64", "block_size: 16"))
     return folder
 
 
@@ -169,6 +170,16 @@ def test_methods_of_two_folders_are_compared_at_one_perplexity(tacit: Tacit, rec
         *(f"{method}/lambda-{value}" for method in ("adversarial", "triplet") for value in (0, 1)),
     ]
     assert [row["method"] for row in result.json()["methods"]] == ["finetune", "adversarial", "triplet"]
+    # Another configuration of a method is another frontier.
+    for pairs in ("batch", "second"):
+        over = (f"regularisation.pairs={pairs}", "--over", "training.max_steps=1,6")
+        tuned(tacit, *over, output=f"runs/{pairs}")
+    result = tacit("compare", "runs/batch", "runs/second", "--json")
+    assert result.code == 0, result.err
+    assert [(row["method"], len(row["runs"])) for row in result.json()["methods"]] == [
+        ("triplet (pairs=batch)", 2),
+        ("triplet (pairs=second)", 2),
+    ]
     assert tacit("compare", "runs/triplet/lambda-0", "runs/plain", "--html", "page.html").code == 0
 
 
@@ -241,7 +252,8 @@ def test_killed_in_the_second_run_it_ends_as_if_undisturbed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "dialogues.jsonl", users=20)
-    (tmp_path / "recipe.yaml").write_text(RECIPE + f"model: {{name: {tiny_transformer}}}\n")
+    content = RECIPE.replace("block_size: 64", "block_size: 16")
+    (tmp_path / "recipe.yaml").write_text(content + f"model: {{name: {tiny_transformer}}}\n")
     longer = ("training.max_steps=30", "performance.checkpoint_every=2", *FEW)
     given = ("tune", "recipe.yaml", "method=triplet", *OVER, *longer, "--output")
     command = [sys.executable, "-m", "tacit", *given, "killed"]
@@ -312,7 +324,9 @@ def test_the_commands_of_the_guide_run(tacit: Tacit, folder: Path) -> None:
     guide = (root / "docs/regularisation.md").read_text()
     shutil.copytree(root / "examples", folder / "examples")
     (block,) = re.findall(r"```console\n(.*?)```", guide, re.DOTALL)
-    smaller = {"=0,0.1,1": "=0,1", "=25,100": "=1,2", "--users 40": "--users 24"}
+    smaller = {"=0,0.1,1": "=0,1", "=25,100": "=1,2", "--users 40": "--users 8"}
+    smaller |= {"--users 50": "--users 12", "among=200": "among=48"}
+    (folder / "dialogues.jsonl").unlink()
     for line in block.strip().splitlines():
         for large, small in smaller.items():
             line = line.replace(large, small)
@@ -323,6 +337,12 @@ def test_the_commands_of_the_guide_run(tacit: Tacit, folder: Path) -> None:
         assert result.code == 0, (line, result.err)
     assert "triplet-over-lambda/lambda-0" not in result.out  # no two Runs of that name
     assert "lambda-0" in (folder / "compared.html").read_text()
+    # No copy of a canary was held out.
+    planted = [one for one in json.loads(Path("canaries.json").read_text())["canaries"] if one["inserted"]]
+    for path in folder.glob("*-over-*/*/audit.json"):
+        audit = json.loads(path.read_text())
+        assert sum(row["inserted"] for row in audit["exposure"]["rows"]) == len(planted)
+        assert not [note for note in audit["notes"] if "held out" in note]
 
 
 BAD_CALLS = [
@@ -348,6 +368,7 @@ BAD_CALLS = [
     ("--output dialogues.jsonl/x", 2, "Cannot create the folder"),
     ("--output foreign", 2, "foreign/tune.json is damaged"),
     ("--perplexity 0", 2, "Expected a finite perplexity"),
+    ("--perplexity 20 --over regularisation.batches=user,mixed", 2, "not all of these are numbers; leave it"),
 ]
 
 

@@ -91,7 +91,7 @@ def test_larger_scales_plan_without_text_and_ask_for_it(scale: str, tmp_path: Pa
     for name in SHARED:
         experiment = experiment_called(name)
         planned = experiment.planned(shop, "small" if scale == "small" else "paper")
-        assert len({stage.name for stage in planned}) == len(planned) == 36
+        assert len({stage.name for stage in planned}) == len(planned) == 42
         assert not any(stage.done for stage in planned)
     text = SHAKESPEARE if scale == "small" else "avocado-1.0.2/data/text"
     with pytest.raises(InputError, match=f"This experiment reads {text}; say with --data"):

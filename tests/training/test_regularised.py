@@ -215,6 +215,46 @@ def test_the_discriminator_learns_at_the_rate_of_the_recipe(
     assert adversary.optimisers[0].param_groups[0]["lr"] == 0.017
 
 
+def test_triplets_of_no_weight_train_on_the_same_batches_and_nothing_else(
+    tiny_lstm: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """The control of pairs within the batch: batches of two authors, and the loss of the tokens alone."""
+    batches, losses = {}, {}
+    for weight in (0.0, 0.3):
+        recipe = recipe_for(
+            tiny_lstm,
+            corpus,
+            tmp_path / f"run-{weight}",
+            "triplet",
+            adapter={"kind": "full"},
+            regularisation={"pairs": "batch", "lambda": weight},
+        )
+        torch.manual_seed(0)
+        prepared = prepare(recipe, tmp_path, Silent())
+        authors = authors_for(prepared)
+        prepared = by_author(prepared, authors)
+        task, schedule = task_for(prepared), schedule_for(prepared, authors, 1)
+        regulariser = regulariser_for(prepared, task, authors, schedule)
+        batches[weight] = [
+            own.tolist() for step in range(schedule.steps) for own in schedule.batches_of(step)
+        ]
+        batch = task.make_batch(schedule.batches_of(0)[0])
+        regulariser.begin(0)
+        losses[weight] = float(regulariser.objective(batch).detach())
+        plain = float(task.summed_loss(batch).detach())
+        assert (losses[weight] == plain) == (weight == 0)
+    assert batches[0.0] == batches[0.3]
+    assert train_regularised(
+        recipe_for(
+            tiny_lstm,
+            corpus,
+            tmp_path / "control",
+            "triplet",
+            regularisation={"pairs": "batch", "lambda": 0.0},
+        )
+    )
+
+
 @pytest.mark.parametrize("pairs", ["batch", "second"])
 def test_triplet_training_moves_pairs_as_the_text_says_and_eq4_the_other_way(
     tiny_transformer: Path, corpus: Path, tmp_path: Path, pairs: str
@@ -302,6 +342,15 @@ def test_one_author_is_refused_with_the_remedy(tiny_lstm: Path, tmp_path: Path) 
     with pytest.raises(CorpusError, match=r"one author.*regularisation\.label"):
         train_regularised(recipe_for(tiny_lstm, alone, tmp_path / "run", "triplet"))
     assert not list(tmp_path.glob("run*"))
+
+
+def test_a_label_that_all_share_is_refused_and_another_asked_for(tiny_lstm: Path, tmp_path: Path) -> None:
+    path = tmp_path / "labelled.jsonl"
+    rows = [{"user": user, "text": text, "place": "here"} for user, text in DOCUMENTS]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = {"regularisation": {"label": "place"}}
+    with pytest.raises(CorpusError, match=r"one author.* name another column with regularisation\.label"):
+        train_regularised(recipe_for(tiny_lstm, path, tmp_path / "run", "adversarial", **changes))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ import pytest
 
 from tacit.errors import InputError
 from tacit.runs import Run
-from tacit.tuning import Frontier, TuneRecord, distinct_names, runs_in
+from tacit.tuning import Frontier, TuneRecord, distinct_names, runs_in, varied_in
 from tacit.tuning.record import Entry
 from tests.audit.test_comparison import sample
 from tests.report.samples import measured
 from tests.report.test_model_card import manifest
 
+LAMBDA = "regularisation.lambda"
 MakeRuns = Callable[..., list[Run]]
 
 
@@ -47,23 +48,29 @@ def runs_at(tmp_path: Path) -> MakeRuns:
         ((0.1, 1.0), math.sqrt(0.1)),  # between positive numbers half way is half way of their logarithms
         ((0.0, 1.0), 0.5),
         ((4, 1), 2.0),  # as where a longer training has the lower perplexity
-        (("linear", "constant"), None),
-        ((False, True), None),
     ],
 )
 def test_the_value_for_a_perplexity_is_interpolated_as_leakage_is(
-    runs_at: MakeRuns, values: tuple[Any, Any], expected: float | None
+    runs_at: MakeRuns, values: tuple[Any, Any], expected: float
 ) -> None:
-    found = Frontier.of(values, runs_at([10, 40]), perplexity=20)
-    assert found.value_at == (None if expected is None else pytest.approx(expected))
+    found = Frontier.of(LAMBDA, values, runs_at([10, 40]), perplexity=20)
+    assert found.value_at == pytest.approx(expected)
     assert found.at is not None
     assert found.at.how == "between lambda-0 and lambda-1"
     assert found.at.auc is not None
     assert found.at.auc.value == 0.78
 
 
+@pytest.mark.parametrize("values", [("linear", "constant"), (False, True), (None, 3)])
+def test_nothing_lies_between_values_that_are_no_numbers(runs_at: MakeRuns, values: tuple[Any, Any]) -> None:
+    found = Frontier.of(LAMBDA, values, runs_at([10, 40]), perplexity=20)
+    assert found.at is None
+    assert found.value_at is None
+    assert [row["value"] for row in found.cells()] == list(values)
+
+
 def test_beyond_its_runs_nothing_is_told(runs_at: MakeRuns) -> None:
-    found = Frontier.of((1, 2), runs_at([10, 40]), perplexity=80)
+    found = Frontier.of(LAMBDA, (1, 2), runs_at([10, 40]), perplexity=80)
     assert found.value_at is None
     assert found.at is not None
     assert (found.at.how, found.at.auc) == ("", None)
@@ -71,7 +78,7 @@ def test_beyond_its_runs_nothing_is_told(runs_at: MakeRuns) -> None:
 
 
 def test_another_perplexity_is_no_reason_to_set_a_run_apart(runs_at: MakeRuns) -> None:
-    found = Frontier.of((0, 1, 2), runs_at([10, 20, 40]))
+    found = Frontier.of(LAMBDA, (0, 1, 2), runs_at([10, 20, 40]))
     assert [row.comparable for row in found.rows] == [True] * 3
     assert [row["value"] for row in found.cells()] == [0, 1, 2]
     assert not {"run", "method", "equal"} & found.cells()[0].keys()
@@ -90,6 +97,10 @@ def test_a_folder_stands_for_its_audited_runs(runs_at: MakeRuns, tmp_path: Path)
         "lambda-1",
         f"{tmp_path.name}/lambda-0",
     ]
+    assert varied_in([tmp_path, runs[1].folder]) == [LAMBDA, None]
+    several = (Entry("batch", "lambda-0", "audited"), Entry("second", "lambda-1", "audited"))
+    TuneRecord("triplet", "regularisation.pairs", {}, {}, several).save(tmp_path)
+    assert varied_in([tmp_path]) == [None, None]  # two configurations
     TuneRecord("triplet", "regularisation.lambda", {}, {}, tuple(entries[1:])).save(tmp_path)
     with pytest.raises(InputError, match=r"No Run in .* is finished; go on with the tacit tune"):
         runs_in([tmp_path])

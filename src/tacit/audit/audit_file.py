@@ -17,9 +17,20 @@ from tacit.audit.file_parts import Bound, Confidence, Count, Measured, Part, Sha
 from tacit.audit.linkability_parts import Linkability
 from tacit.audit.verdicts import Verdict
 from tacit.errors import InputError
+from tacit.privacy import AsymptoticMu
 from tacit.statistics import Estimate
 
 FORMAT: Final = 2  # of both files
+
+
+class GaussianPart(Part):
+    """What DP-SGD tends to, as other tools print it, with the label that says what it is not."""
+
+    mu: Bound
+    label: str
+
+    def __str__(self) -> str:
+        return str(AsymptoticMu(self.mu, self.label))
 
 
 class RunPart(Part):
@@ -31,6 +42,7 @@ class RunPart(Part):
     family: str
     weights_fingerprint: str
     seeded: bool = False
+    gaussian_dp: GaussianPart | None = None
 
 
 class GuaranteePart(Part):
@@ -147,6 +159,7 @@ class ComparisonRow(Part):
     name: str
     method: str
     guarantee: str
+    gaussian_mu: str | None = None
     standing: str = ""
     perplexity: Measured | None = None
     exposure_max: float | None = None

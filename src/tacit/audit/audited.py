@@ -13,6 +13,7 @@ from typing import Any, Final
 from tacit.attacks.exposure import MechanismTarget, measure_exposures
 from tacit.audit.attempts import Attempt, judged_together, with_adjusted
 from tacit.audit.canary_findings import ExposureFinding
+from tacit.audit.claimed import gaussian_dp_of
 from tacit.audit.membership_findings import MembershipFinding
 from tacit.audit.membership_sets import NamedSet, lines_with_secrets
 from tacit.audit.plans import AuditPlan
@@ -85,6 +86,7 @@ class AuditedRun:
             "family": manifest.public_model.family,
             "weights_fingerprint": manifest.weights_fingerprint,
             "seeded": manifest.seeded,
+            "gaussian_dp": gaussian_dp_of(self.run),
         }
 
     def exposure(

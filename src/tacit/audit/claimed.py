@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tacit.audit.bounds import Neighbours
 from tacit.audit.verdicts import Claim
@@ -22,7 +23,7 @@ from tacit.corpus.screening import MASK
 from tacit.corpus.screening.binding import report_of
 from tacit.evaluation.report import recipe_of
 from tacit.files import read_json
-from tacit.privacy import DpSgdProcess, Guarantee, Unit, dpsgd_curve
+from tacit.privacy import DpSgdProcess, Guarantee, Unit, dpsgd_curve, gaussian_dp_mu
 from tacit.runs import Run
 from tacit.training.preparation import SplitCorpus
 
@@ -73,6 +74,12 @@ def process_of(run: Run) -> DpSgdProcess | None:
         return None
     recorded = read_json(run.folder / "privacy.json", "restore it or train again")
     return DpSgdProcess.from_json(recorded["dpsgd"]["process"])
+
+
+def gaussian_dp_of(run: Run) -> dict[str, Any] | None:
+    """The mu that a Run of DP-SGD tends to, beside its epsilon: no bound, and labelled so."""
+    process = process_of(run) if run.manifest.method == "dpsgd" else None
+    return None if process is None else gaussian_dp_mu(process).to_json()
 
 
 def _for_coming_and_going(run: Run, guarantee: Guarantee) -> tuple[Guarantee, tuple[str, ...]]:

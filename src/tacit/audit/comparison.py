@@ -15,6 +15,7 @@ from typing import Any, Final
 from tacit.audit.audit_file import parse_audit
 from tacit.audit.audited import public_name
 from tacit.audit.canary_findings import mean_of
+from tacit.audit.configurations import told_apart
 from tacit.audit.record import FILE, read_audit
 from tacit.errors import InputError
 from tacit.evaluation.report import recipe_of
@@ -26,7 +27,8 @@ from tacit.statistics import Estimate
 class ComparedRun:
     """One Run's row. ``comparable``: audited like the first Run, and as useful within the tolerance.
 
-    ``alike``: the former alone, with perplexities that mean the same. Such Runs of a method make a frontier.
+    ``method``: with its configuration, where several of the method are compared. ``alike``: audited like the
+    first Run, with perplexities that mean the same. Such Runs of one ``method`` make a frontier.
     ``leaks``: whether attacks beat chance; None where nothing was tried against it.
     """
 
@@ -47,6 +49,7 @@ class ComparedRun:
     linkability_chance: float | None = None  # the share of the most frequent author
     promises: bool = True
     leaks: bool | None = None
+    gaussian_mu: str | None = None  # of DP-SGD, in words that say that it is no bound
 
     @property
     def standing(self) -> str:
@@ -87,8 +90,13 @@ def _cell(estimate: Estimate | None) -> str | None:
     return None if estimate is None else str(estimate)
 
 
-def compare_runs(runs: Sequence[Run], *, tolerance: float = 0.05) -> list[ComparedRun]:
-    """A row for each Run, in order; the first one's perplexity is what the others must equal."""
+def compare_runs(
+    runs: Sequence[Run], *, tolerance: float = 0.05, along: Sequence[str | None] | None = None
+) -> list[ComparedRun]:
+    """A row for each Run, in order; the first one's perplexity is what the others must equal.
+
+    ``along``: the key that varies in each Run's folder of tacit tune, None for a Run given by itself.
+    """
     if len(runs) < 2:
         raise InputError("Expected at least two Runs to compare.")
     if not 0 < tolerance < 1:
@@ -105,9 +113,14 @@ def compare_runs(runs: Sequence[Run], *, tolerance: float = 0.05) -> list[Compar
             raise InputError(
                 f"{run.folder / FILE} lacks what a comparison needs; audit the Run again."
             ) from None
+    methods = told_apart(
+        [_method(audit, model) for (_, audit), model in zip(audits, models, strict=True)],
+        [recipe_of(run) for run in runs],
+        along or [None] * len(runs),
+    )
     return [
-        _row(run, audit, audits[0], tolerance, model)
-        for (run, audit), model in zip(audits, models, strict=True)
+        _row(run, audit, audits[0], tolerance, method)
+        for (run, audit), method in zip(audits, methods, strict=True)
     ]
 
 
@@ -120,7 +133,7 @@ def _public_models(runs: Sequence[Run]) -> list[str]:
 
 
 def _method(audit: dict[str, Any], model: str) -> str:
-    """What Runs of one frontier share: the method, through what it answers, and the public model."""
+    """The method, through what it answers, and the public model: beside its configuration."""
     mechanism = audit.get("mechanism")
     through = "" if mechanism is None else f", {mechanism['name']}"
     return f"{audit['run']['method']}{through}" + (f" on {model}" if model else "")
@@ -203,7 +216,7 @@ def _commitment(audit: dict[str, Any]) -> Any:
 
 
 def _row(
-    run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tolerance: float, model: str
+    run: Run, audit: dict[str, Any], first: tuple[Run, dict[str, Any]], tolerance: float, method: str
 ) -> ComparedRun:
     reasons, unlike = _why_not(run, audit, first, tolerance)
     found = parse_audit(audit)
@@ -216,7 +229,7 @@ def _row(
     disparity, against = audit.get("disparity"), (first[1].get("disparity") or {}).get("against")
     return ComparedRun(
         name=run.folder.absolute().name,
-        method=_method(audit, model),
+        method=method,
         guarantee=audit["guarantee"]["statement"],
         verdict=audit["verdict"]["word"],
         perplexity=_useful(audit, "run"),
@@ -238,6 +251,7 @@ def _row(
         linkability_chance=None if linkability is None else linkability["chance"]["most_frequent"],
         promises=found.promises,
         leaks=found.verdict.leaks,
+        gaussian_mu=None if found.run.gaussian_dp is None else str(found.run.gaussian_dp),
     )
 
 

@@ -1,12 +1,13 @@
 """Methods at equal perplexity: what each would leak at one and the same usefulness.
 
-A method that was trained several times, with more or less protection, has a frontier. Where the perplexity
-that all are compared at lies between two of its Runs, leakage is interpolated between them, linearly over
-log(perplexity). The interval goes from the interpolated lower ends to the interpolated upper ends: if both
-Runs' intervals hold their true values it holds the interpolated one, which two intervals of confidence c do
-with probability at least 2c - 1. Perplexities are taken as measured; they are of the same text, so that their
-order is far surer than each value. Beyond its Runs a method is never extrapolated, and Runs that were audited
-otherwise than the first, or have another tokenizer, are on no frontier.
+A method that was trained several times, with more or less protection and otherwise alike, has a frontier
+(`configurations.py` says which Runs make one). Where the perplexity that all are compared at lies between two
+of its Runs, leakage is interpolated between them, linearly over log(perplexity). The interval goes from the
+interpolated lower ends to the interpolated upper ends: if both Runs' intervals hold their true values it
+holds the interpolated one, which two intervals of confidence c do with probability at least 2c - 1.
+Perplexities are taken as measured; they are of the same text, so that their order is far surer than each
+value. Beyond its Runs a method is never extrapolated, and Runs that were audited otherwise than the first, or
+have another tokenizer, are on no frontier.
 """
 
 from __future__ import annotations

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
 def show_audit(found: AuditRecord) -> None:
     """A whole audit for people."""
+    from tacit.audit.audit_file import RunPart
+
     console.out.print(found.line, markup=False)
     console.out.print(f"Guarantee: {found.guarantee['statement']}", markup=False)
+    if (mu := RunPart.model_validate(dict(found.run)).gaussian_dp) is not None:
+        console.out.print(str(mu), markup=False)
     rows = [
         {
             "verdict": claim.verdict,

@@ -29,8 +29,9 @@ def compare(
 
     Leakage can be bought with perplexity, so that two methods compare only where both predict equally well.
     Where several Runs of a method enclose the perplexity, what it leaks there is interpolated, with an
-    interval. Runs outside the tolerance are shown and marked. All must have been audited (tacit audit). A
-    folder of tacit tune stands for its Runs.
+    interval; Runs of one method that are set up otherwise are methods of their own, and their rows say in
+    what. Runs outside the tolerance are shown and marked. All must have been audited (tacit audit). A folder
+    of tacit tune stands for its Runs.
 
     Examples:
 
@@ -43,16 +44,14 @@ def compare(
     from tacit.audit.comparison import compare_runs
     from tacit.audit.frontiers import methods_at
     from tacit.report import render_comparison
-    from tacit.tuning import distinct_names, runs_in
+    from tacit.tuning import distinct_names, runs_in, varied_in
 
     if html is not None:
         refuse_existing(html)
     runs = runs_in(run_folders)
     names = distinct_names(runs)
-    rows = [
-        replace(row, name=name)
-        for row, name in zip(compare_runs(runs, tolerance=tolerance), names, strict=True)
-    ]
+    compared = compare_runs(runs, tolerance=tolerance, along=varied_in(run_folders))
+    rows = [replace(row, name=name) for row, name in zip(compared, names, strict=True)]
     measured = perplexity is not None or rows[0].perplexity is not None
     methods = methods_at(rows, perplexity=perplexity, tolerance=tolerance) if measured else []
     if html is not None:
@@ -69,5 +68,7 @@ def compare(
         console.show_rows([one.cells() for one in methods], as_json=False, name="methods", title=title)
     for row in rows:
         console.out.print(f"{row.name}: {row.guarantee}", markup=False)
+        if row.gaussian_mu is not None:
+            console.out.print(f"{row.name}: {row.gaussian_mu}", markup=False)
         if not row.comparable:
             console.out.print(f"{row.name}: not comparable, {row.why}", markup=False)

@@ -30,8 +30,8 @@ def run(
     scale: Annotated[
         str,
         typer.Option(
-            help="small: two cores, an hour at most; paper: the paper's own configuration, for machines "
-            "with GPUs; tiny: seconds, to see that it works.",
+            help="small: planned for an hour at most on two cores; paper: the paper's own configuration, "
+            "for machines with GPUs; tiny: seconds, to see that it works.",
         ),
     ] = "small",
     data: Annotated[

@@ -169,11 +169,15 @@ def _methods(
     """Each method's part of a recipe, and what its dial is: less protection comes later."""
     longer = {"dial": "training.epochs", "values": list(epochs)}
     own = {"training": dict(private), "privacy": {"delta": 1e-4}}
+    within = {"triplet": {"pairs": "batch"}}  # whose step is what the cost is of
     return {
         UNMITIGATED: {"recipe": {"method": "finetune"}, **longer},
         MASKED: {"recipe": {"method": "finetune"}, **longer},
         **{
-            name: {"recipe": {"method": name, "regularisation": {"lambda": weight}}, **longer}
+            name: {
+                "recipe": {"method": name, "regularisation": {"lambda": weight, **within.get(name, {})}},
+                **longer,
+            }
             for name, weight in weights.items()
         },
         DP_SGD: {"recipe": {"method": "dpsgd", **own}, **noisy},

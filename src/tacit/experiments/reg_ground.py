@@ -5,9 +5,10 @@ as in the paper: unmitigated, adversarial, triplet (pairs within the batch, or a
 several times each along its frontier: for more and fewer epochs, or with more and less noise. Batches of one
 user, as adversarial training and triplets with a second batch have them, gather the copies of a user's
 canary in few steps, which may protect it without any privacy loss: they are tried alone, too, by adversarial
-training with a lambda of 0. Every frontier of a corpus and a seed is a stage, and asks for nothing but its
-ground and the unmitigated Run that learnt longest, so that several processes can each do some.
-`reg_levels.py` sets Runs of the same perplexity side by side.
+training with a lambda of 0. So are paired batches, half of one user and half of another as far as can be,
+which pairs within the batch come from, by triplets with a lambda of 0. Every frontier of a corpus and a seed
+is a stage, and asks for nothing but its ground and the unmitigated Run that learnt longest, so that several
+processes can each do some. `reg_levels.py` sets Runs of the same perplexity side by side.
 
 A stage keeps one number for each canary, user or author, in an order that all Runs of a corpus share:
 
@@ -51,6 +52,7 @@ DP_SGD: Final = "dp-sgd"
 TRIPLET, SECOND = "triplet", "triplet-second"
 REGULARISED: Final = ("adversarial", TRIPLET, SECOND)
 BATCHES: Final = "user-batches"
+PAIRED_BATCHES: Final = "paired-batches"  # those that triplets with pairs within the batch have
 SHAKESPEARE: Final = "tiny-shakespeare/input.txt"
 
 
@@ -146,7 +148,10 @@ def _methods(
             "recipe": {"method": "adversarial", "regularisation": {"lambda": weights["adversarial"]}},
             **over,
         },
-        TRIPLET: {"recipe": {"method": "triplet", "regularisation": pulled}, **over},
+        TRIPLET: {
+            "recipe": {"method": "triplet", "regularisation": {**pulled, "pairs": "batch"}},
+            **over,
+        },
         SECOND: {
             "recipe": {"method": "triplet", "regularisation": {**pulled, "pairs": "second"}},
             **over,
@@ -162,6 +167,10 @@ def _methods(
             "rates": dict(private_rates or {}),
         },
         BATCHES: {"recipe": {"method": "adversarial", "regularisation": {"lambda": 0.0}}, **over},
+        PAIRED_BATCHES: {
+            "recipe": {"method": "triplet", "regularisation": {"lambda": 0.0, "pairs": "batch"}},
+            **over,
+        },
     }
 
 

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tacit.experiments.experiment import Outcomes, Settings
-from tacit.experiments.reg_ground import BATCHES, DP_SGD, REGULARISED, SECOND, TRIPLET, UNMITIGATED, Place
+from tacit.experiments.reg_ground import (
+    BATCHES,
+    DP_SGD,
+    PAIRED_BATCHES,
+    REGULARISED,
+    SECOND,
+    TRIPLET,
+    UNMITIGATED,
+    Place,
+)
 from tacit.experiments.reg_levels import Level, Levels, Verdict, below_zero
 from tacit.experiments.results import Finding, Table
 from tacit.report.words import estimate, number, plural
@@ -19,6 +28,7 @@ METHODS: Final = {
     SECOND: "triplet, second batch",
     DP_SGD: "DP-SGD",
     BATCHES: "batches by user alone",
+    PAIRED_BATCHES: "paired batches alone",
 }
 NO_LEVEL: Final = "No perplexity is common to the two."
 OFTEN: Final = 9  # the paper's claim is about canaries that are repeated more often

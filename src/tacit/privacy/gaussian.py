@@ -59,6 +59,9 @@ class AsymptoticMu:
     mu: float
     label: str = ASYMPTOTIC
 
+    def __str__(self) -> str:
+        return f"Gaussian mu {self.mu:.3g} (add-remove), {self.label}"
+
     def epsilon_at(self, delta: float) -> float:
         """What other tools would print. Not an upper bound."""
         check_delta(delta)

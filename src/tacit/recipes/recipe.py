@@ -13,7 +13,7 @@ from tacit.recipes.private import (
     PublicPhaseSection,
     SelectiveSection,
 )
-from tacit.recipes.regularised import DEFAULT_LAMBDAS, RegularisationSection
+from tacit.recipes.regularised import DEFAULTS_OF, RegularisationSection
 from tacit.recipes.sections import (
     AdapterSection,
     CorpusSection,
@@ -68,8 +68,8 @@ class Recipe(Section):
             if method in _METHODS_OF[name] and content.get(name) is None:
                 content = content | {name: {}}
         section = content.get("regularisation")
-        if method in DEFAULT_LAMBDAS and isinstance(section, dict):
-            content = content | {"regularisation": {"lambda": DEFAULT_LAMBDAS[method]} | section}
+        if method in DEFAULTS_OF and isinstance(section, dict):
+            content = content | {"regularisation": DEFAULTS_OF[method] | section}
         privacy = content.get("privacy")
         if method in ("crt", "selective") and isinstance(privacy, dict):
             # A secret is replaced and its data point stays: there is one kind of neighbours.

@@ -9,8 +9,12 @@ from pydantic import Field
 from tacit.recipes.fields import Count, Flag, Name, Real, Section
 
 # Relative distances give gradients of the order of one over the distance: triplets need far less weight than
-# a discriminator, and at 1 a small model hardly learns.
-DEFAULT_LAMBDAS: Final = {"adversarial": 1.0, "triplet": 0.1}
+# a discriminator, and at 1 a small model hardly learns. Pairs within a batch cost next to nothing; that they
+# are as private as the paper's second batch was tried and not shown (docs/regularisation.md).
+DEFAULTS_OF: Final[dict[str, dict[str, float | str]]] = {
+    "adversarial": {"lambda": 1.0},
+    "triplet": {"lambda": 0.1, "pairs": "second"},
+}
 
 
 class RegularisationSection(Section):
@@ -24,8 +28,8 @@ class RegularisationSection(Section):
     batches             user: texts of as few authors as possible in a batch; mixed: of any
     hidden              adversarial: width of the discriminator
     discriminator_rate  adversarial: its learning rate, of AdamW
-    pairs               triplet: batch: all pairs within a batch; second: each text of a batch with one of an
-                        auxiliary batch, which runs through the model too (as printed, and slower)
+    pairs               triplet: second (its default): each text of a batch with one of an auxiliary batch,
+                        which runs through the model too (as printed); batch: all pairs within a batch
     margin              triplet: squared distance up to which an author's texts are pushed apart, as a
                         multiple of the mean over all pairs of the batch
     paper_eq4           triplet: Eq. 4 as printed, whose signs the paper's text contradicts; it has no margin

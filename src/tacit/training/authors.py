@@ -57,9 +57,10 @@ def authors_of(corpus: UserCorpus, encoded: EncodedCorpus, labels: Sequence[str]
     numbers: dict[str, int] = {}
     of_document = np.array([numbers.setdefault(one, len(numbers)) for one in named], dtype=np.int64)
     if len(numbers) < 2:
+        column = "a column" if labels is None else "another column"
         raise CorpusError(
             "The training text has one author, and hiding one takes another; give text of two or more "
-            "authors, name a column with regularisation.label, or set method=finetune."
+            f"authors, name {column} with regularisation.label, or set method=finetune."
         )
     return Authors(of_document[encoded.piece_document], of_document, encoded.labels > 0)
 

@@ -11,7 +11,7 @@ train` trains, audited as `tacit audit` audits, all alike, and kept in one folde
     folders.py    a folder of Runs where Runs are expected
 """
 
-from tacit.tuning.folders import distinct_names, runs_in
+from tacit.tuning.folders import distinct_names, runs_in, varied_in
 from tacit.tuning.frontier import Frontier
 from tacit.tuning.record import FILE, PAGE, TuneRecord
 from tacit.tuning.tracing import PlannedRun, Tuning, trace_frontier
@@ -30,4 +30,5 @@ __all__ = [
     "runs_in",
     "sweep_of",
     "trace_frontier",
+    "varied_in",
 ]

@@ -15,6 +15,7 @@ from tacit.audit.comparison import ComparedRun, compare_runs
 from tacit.audit.frontiers import MethodAtPerplexity, enclosing, methods_at
 from tacit.report import render_comparison
 from tacit.runs import Run
+from tacit.tuning.record import are_numbers
 
 _NOT_OF_A_FRONTIER = ("run", "method", "equal")  # the same in all rows, or meant for other methods
 
@@ -33,11 +34,17 @@ class Frontier:
     value_at: float | None = None
 
     @classmethod
-    def of(cls, values: Sequence[Any], runs: Sequence[Run], perplexity: float | None = None) -> Self:
-        """The frontier of audited Runs, each with its value."""
-        compared = compare_runs(runs)
+    def of(
+        cls, key: str, values: Sequence[Any], runs: Sequence[Run], perplexity: float | None = None
+    ) -> Self:
+        """The frontier of audited Runs, each with its value of ``key``.
+
+        Where these are no numbers nothing lies between two of them, and nothing is told ``at`` a perplexity.
+        """
+        along = key if are_numbers(values) else None
+        compared = compare_runs(runs, along=[along] * len(runs))
         rows = tuple(replace(row, comparable=row.alike, why="" if row.alike else row.why) for row in compared)
-        if perplexity is None:
+        if perplexity is None or along is None:
             return cls(tuple(values), rows)
         (at,) = methods_at(rows, perplexity=perplexity)
         return cls(tuple(values), rows, at, _value_at(values, rows, perplexity))
@@ -67,14 +74,12 @@ class Frontier:
 
 
 def _value_at(values: Sequence[Any], rows: Sequence[ComparedRun], perplexity: float) -> float | None:
-    """Which value would have this perplexity; None where it is beyond the Runs, or values are no numbers."""
+    """Which value would have this perplexity; None where it is beyond the Runs."""
     around = enclosing(rows, perplexity)
     if around is None:
         return None
     by_name = {row.name: value for row, value in zip(rows, values, strict=True)}
     left, right = by_name[around.left.name], by_name[around.right.name]
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in (left, right)):
-        return None
     if min(left, right) > 0:
         return math.exp((1 - around.share) * math.log(left) + around.share * math.log(right))
     return float((1 - around.share) * left + around.share * right)

@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -56,6 +56,11 @@ class TuneRecord:
         """What a choice among the Runs is, in a sentence."""
         return caution_about(self.method)
 
+    @property
+    def audited(self) -> tuple[Entry, ...]:
+        """The Runs that are finished."""
+        return tuple(entry for entry in self.runs if entry.state == "audited")
+
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
         return {
@@ -92,6 +97,11 @@ class TuneRecord:
             )
         except (KeyError, TypeError):
             raise InputError(f"{path} is damaged; {remedy}.") from None
+
+
+def are_numbers(values: Iterable[Any]) -> bool:
+    """Whether something lies between them, so that they can make a frontier."""
+    return all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
 
 
 def caution_about(method: str) -> str:

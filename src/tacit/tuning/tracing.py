@@ -29,7 +29,16 @@ from tacit.training import plan_run, train_run
 from tacit.training.certifying import published_recipe
 from tacit.training.preparation import tokenizer_of
 from tacit.tuning.frontier import Frontier
-from tacit.tuning.record import FILE, PAGE, Entry, TuneRecord, alone_in, mark_of, settings_of
+from tacit.tuning.record import (
+    FILE,
+    PAGE,
+    Entry,
+    TuneRecord,
+    alone_in,
+    are_numbers,
+    mark_of,
+    settings_of,
+)
 from tacit.tuning.values import BESIDE_THE_POINT, Point, Sweep
 
 Standing = Literal["finished", "to be audited", "begun", "new"]
@@ -116,6 +125,12 @@ def _taken_up(tuning: Tuning) -> tuple[Sweep, TuneRecord]:
         raise InputError(
             f"A frontier needs two values of '{sweep.key}' or more; give --over {sweep.key}=V1,V2,..., or "
             "train the one Run with tacit train."
+        )
+    if tuning.perplexity is not None and not are_numbers(point.value for point in sweep.points):
+        raise InputError(
+            f"--perplexity={tuning.perplexity:g} would be interpolated between values of '{sweep.key}', and "
+            "not all of these are numbers; leave it out, and trace each of them along another key, e.g. "
+            "training.epochs."
         )
     known = {} if before is None or tuning.audit_again else {entry.run: entry for entry in before.runs}
     entries = tuple(known.get(point.name, Entry(point.value, point.name)) for point in sweep.points)
@@ -249,4 +264,4 @@ def _frontier(sweep: Sweep, record: TuneRecord, perplexity: float | None) -> Fro
             f"other values of '{sweep.key}'."
         )
     values, runs = zip(*audited, strict=True)
-    return Frontier.of(values, runs, perplexity)
+    return Frontier.of(sweep.key, values, runs, perplexity)

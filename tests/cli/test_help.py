@@ -102,12 +102,12 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
             assert tacit("audit", run, "--documents", "0", "--no-report").code == 0
     if path == ("experiment", "page"):
         assert tacit("experiment", "crt-amplification", "--scale", "tiny").code == 0
-        result = folder / "experiments/crt-amplification-tiny"
+        amplified = folder / "experiments/crt-amplification-tiny"
         if "--add" in arguments:  # any result may be added; this one is made in a second
-            shutil.copytree(result, folder / "experiments/overview-small")
+            shutil.copytree(amplified, folder / "experiments/overview-small")
             (folder / "README.md").write_text(f"{BEGIN}\n{END}\n")
         (folder / "results").mkdir()
-        result.rename(folder / "results/crt-amplification")
+        amplified.rename(folder / "results/crt-amplification")
         (folder / "results/INTRODUCTION.md").write_text("# Results\n")
     if path == ("audit", "service"):
         audit_the_service(tacit, arguments)

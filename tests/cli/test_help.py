@@ -74,7 +74,8 @@ def test_every_example_runs(tacit: Tacit, folder: Path, path: tuple[str, ...], e
     for name in ("d.jsonl", "more.jsonl", "repeated.jsonl"):
         write_corpus(folder / name)
     (folder / "public.txt").write_text("The quick brown fox.\n" * 9)
-    (folder / "recipe.yaml").write_text(RECIPE)
+    # Short rows, so that authors have several: triplets compare rows by default.
+    (folder / "recipe.yaml").write_text(RECIPE.replace("block_size: 64", "block_size: 16"))
     for name in ("other", "docs"):
         rows = [json.loads(line) for line in (folder / "dialogues.jsonl").read_text().splitlines()]
         renamed = [{"author": row["user"], "body": row["text"]} for row in rows]

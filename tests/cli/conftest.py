@@ -64,12 +64,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_transformer: Pa
     return place
 
 
-def write_corpus(path: Path, users: int = 30, turns: int = 2) -> None:
+def write_corpus(path: Path, users: int = 30) -> None:
     """A small corpus with the columns user and text, and one column more."""
     rows = [
         {"user": f"u{user}", "text": " ".join(public_sentences(2, seed=user + turn)), "extra": [turn]}
         for user in range(users)
-        for turn in range(turns)
+        for turn in range(2)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 

@@ -27,6 +27,22 @@ def names(recipes: Sequence[Recipe], along: Sequence[str | None] | None = None) 
     return told_apart([one.method for one in recipes], recipes, along or [None] * len(recipes))
 
 
+def test_precisions_are_two_configurations_and_folders_of_a_model_are_none() -> None:
+    precise = [recipe(model__dtype=dtype) for dtype in ("fp32", "bf16")]
+    assert names(precise) == ["triplet (dtype=fp32)", "triplet (dtype=bf16)"]
+    moved = [recipe(model__name=name) for name in ("models/a", "elsewhere/a")]
+    assert names(moved) == ["triplet"] * 2  # which model it is, is told by its fingerprint
+
+
+def test_keys_that_end_alike_are_told_with_their_section() -> None:
+    rates = [
+        recipe("crt", training__learning_rate=private, public_phase__learning_rate=public,
+               privacy__epsilon=2, privacy__delta=1e-5, confidentiality__gamma=0.1, confidentiality__delta2=0)
+        for private, public in ((1e-3, 1e-2), (1e-4, 1e-3))
+    ]  # fmt: skip
+    assert names(rates)[0] == "crt (training.learning_rate=0.001, public_phase.learning_rate=0.01)"
+
+
 def test_two_kinds_of_pairs_are_two_configurations() -> None:
     found = names(
         [

@@ -38,6 +38,8 @@ def of_certificate(certificate: Certificate) -> dict[str, Any]:
 def certificate_part(run: Run) -> dict[str, Any] | None:
     """A Run's certificate for its audit; None where its method gives none."""
     content = run.certificate()
+    if content is None and run.manifest.method == "crt":
+        raise InputError(f"{run.folder}: certificate.json is missing; restore it or train again.")
     if content is None:
         return None
     try:

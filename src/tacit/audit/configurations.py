@@ -21,8 +21,9 @@ from typing import Any, Final
 
 from tacit.recipes import Recipe
 
-_TOLD_ELSEWHERE: Final = ("method", "model", "corpus", "held_out", "output", "performance")
-_DRAWN: Final = ("training.seed", "ensemble.key")
+_TOLD_ELSEWHERE: Final = ("method", "corpus", "held_out", "output", "performance")
+# Which model it is, its fingerprint says; draws say nothing.
+_LEFT_OUT: Final = ("model.name", "model.revision", "training.seed", "ensemble.key")
 _LENGTH: Final = ("training.epochs", "training.max_steps")
 _LAMBDA: Final = "regularisation.lambda"
 _STRENGTH: Final = (_LAMBDA, "privacy.epsilon", "privacy.noise_multiplier")
@@ -43,7 +44,7 @@ def told_apart(methods: Sequence[str], recipes: Sequence[Recipe], along: Sequenc
         keys = dict.fromkeys(key for one in shown for key in one)
         telling = [key for key in keys if len({one.get(key) for one in shown}) > 1]
         for group, one in zip(groups, shown, strict=True):
-            what = ", ".join(one[key] for key in telling if key in one)
+            what = ", ".join(_short(key, telling) + one[key] for key in telling if key in one)
             for at in group:
                 names[at] = f"{method} ({what})" if what else method
     return names
@@ -61,8 +62,8 @@ def _settings(recipe: Recipe) -> Settings:
                 found[prefix + name] = value if isinstance(value, str) else json.dumps(value)
 
     add("", {name: part for name, part in recipe.to_json().items() if name not in _TOLD_ELSEWHERE})
-    for seed in _DRAWN:
-        found.pop(seed, None)
+    for key in _LEFT_OUT:
+        found.pop(key, None)
     if recipe.training.max_steps is not None:
         found.pop("training.epochs")  # which would be another length, and is not heeded
     return found
@@ -104,8 +105,12 @@ def _in_common(settings: Sequence[Settings]) -> dict[str, str]:
     """What a configuration is known by: each key with its value, or that it varies."""
     first = settings[0]
     return {
-        key: f"{key.rpartition('.')[2]}={value}"
-        if all(one.get(key) == value for one in settings)
-        else f"{key.rpartition('.')[2]} varied"
+        key: f"={value}" if all(one.get(key) == value for one in settings) else " varied"
         for key, value in first.items()
     }
+
+
+def _short(key: str, among: Sequence[str]) -> str:
+    """A key without its section, where no other one ends alike: the two phases of CRT have keys in common."""
+    last = key.rpartition(".")[2]
+    return last if [one.rpartition(".")[2] for one in among].count(last) == 1 else key

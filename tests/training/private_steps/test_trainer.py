@@ -374,6 +374,31 @@ def weights_of(*parameters: nn.Parameter) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in parameters]
 
 
+class PromptedObjective(Prompted):
+    """A loss that is a module itself."""
+
+    def weighted(self, batch: Batch, row_weights: Tensor) -> Tensor:
+        (model,) = self._inner
+        return NextTokenObjective(model, self.logits).weighted(batch, row_weights)
+
+
+@pytest.mark.parametrize("how", ["method", "module"])
+def test_what_only_the_objective_holds_never_sees_a_private_gradient(how: str) -> None:
+    """No optimiser of the trainer has it; one of the caller's would step what it left."""
+    model, text = gpt2(), Text([5, 9, 3])
+    prompted = PromptedObjective(model)
+    objective = NextTokenObjective(model, prompted.logits) if how == "method" else prompted
+    with pytest.raises(ModelError, match=r"'prompt' requires a gradient.*neither clipped nor noised"):
+        PrivateTrainer(
+            model,
+            objective,
+            torch.optim.AdamW(model.parameters()),
+            text.examples(),
+            privacy(3, noise_multiplier=1.0),
+            StepPerformance("loop"),
+        )
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("shared", [True, False], ids=["one optimiser", "in the public one"])
 def test_a_parameter_outside_of_the_model_never_sees_a_private_gradient(engine: str, shared: bool) -> None:
@@ -396,7 +421,7 @@ def test_a_parameter_outside_of_the_model_never_sees_a_private_gradient(engine: 
         )
 
     with pytest.raises(
-        ModelError, match=r"parameter of shape \(16,\).*neither clipped nor noised.*requires_grad"
+        ModelError, match=r"'prompt' requires a gradient.*neither clipped nor noised.*requires_grad"
     ):
         build()
     prompted.prompt.requires_grad_(False)

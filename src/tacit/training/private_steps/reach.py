@@ -74,6 +74,13 @@ class Reach:
         return next(name for name, parameter in self._named() if parameter is wanted)
 
 
+def modules_of(objective: object) -> list[nn.Module]:
+    """What a loss is computed with: the objective itself, what its attributes are, and whose methods."""
+    held = [objective, *getattr(objective, "__dict__", {}).values()]
+    seen = (getattr(one, "__self__", one) for one in held)
+    return [one for one in seen if isinstance(one, nn.Module)]
+
+
 def held_by(optimiser: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
     """Every parameter that an optimiser's step may change."""
     return (parameter for group in optimiser.param_groups for parameter in group["params"])
@@ -90,8 +97,7 @@ def refuse_unusable(optimiser: torch.optim.Optimizer) -> None:
         )
     if isinstance(optimiser, torch.optim.SparseAdam):
         raise InputError(
-            f"{kind} takes sparse gradients only, and noise is in every place of one; give e.g. "
-            "torch.optim.AdamW."
+            f"{kind} takes sparse gradients only, and gradients are dense here; give e.g. torch.optim.AdamW."
         )
 
 

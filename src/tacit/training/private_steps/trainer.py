@@ -18,8 +18,8 @@ from tacit.training.private_steps.clipping import GradientSum
 from tacit.training.private_steps.engine import Engine, StepTally
 from tacit.training.private_steps.examples import Examples
 from tacit.training.private_steps.noise import CipherNoise, Noisy
-from tacit.training.private_steps.objective import NextTokenObjective, Objective, labels_per_row
-from tacit.training.private_steps.reach import Reach, held_by, refuse_unusable
+from tacit.training.private_steps.objective import Objective, labels_per_row
+from tacit.training.private_steps.reach import Reach, held_by, modules_of, refuse_unusable
 from tacit.training.private_steps.sampling import PoissonSampler
 from tacit.training.private_steps.settings import PrivateAccount, StepPrivacy
 
@@ -71,10 +71,8 @@ class PrivateTrainer:
         self._objective = objective
         self._optimiser = optimiser
         self._public_optimiser = public_optimiser or optimiser
-        read = [objective.model] if isinstance(objective, NextTokenObjective) else []
-        self._reach = Reach(
-            self._parameters, list(dict.fromkeys([*read, model])), optimiser, self._public_optimiser
-        )
+        read = list(dict.fromkeys([*modules_of(objective), model]))
+        self._reach = Reach(self._parameters, read, optimiser, self._public_optimiser)
         self._reach.refuse_others()
         self._examples = examples
         self._privacy = privacy

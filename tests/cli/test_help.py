@@ -157,7 +157,7 @@ def write_labelled_corpora(folder: Path) -> None:
 
 
 def plant_canaries(tacit: Tacit) -> str:
-    common = ("--user", "user", "--text", "text", "--users", "8", "--length", "3")
+    common = ("--user", "user", "--text", "text", "--users", "8", "--length", "3", "--include", "1")
     assert tacit("corpus", "plant", "dialogues.jsonl", "planted.jsonl", "canaries.json", *common).code == 0
     return "planted.jsonl"
 

@@ -61,7 +61,7 @@ BLOCKS = {  # by a command that no other block has
 SMALLER = {
     "--users 50 --dialogues 4": "--users 24 --dialogues 1",
     "--queries 256": "--queries 64 --block-size 32 --max-blocks 4",
-    "--users 12 --ladder 1,12 --length 3": "--users 4 --ladder 1,12 --length 2",
+    "--users 12 --ladder 1,12 --length 3": "--users 4 --ladder 1,12 --length 2 --include 1",
     "--documents 100": "--documents 3 --lines 0 --authors 0 --real none",
     "--users 60": "--users 9",
 }
